@@ -1,0 +1,65 @@
+/* The one table behind which every backend sits, and the objects it works on.
+ *
+ * The API layer (src/api) checks what can be told from the arguments' descriptions: shapes, dtypes, strides, aliases,
+ * options. A backend checks what needs the data (ids, router weights), runs the protocol and computes. A new backend
+ * is a folder with one `const struct mm_backend`, named in backends.c. */
+#ifndef MM_BACKEND_BACKEND_H
+#define MM_BACKEND_BACKEND_H
+
+#include "group/call.h"
+#include "plan/plan.h"
+
+struct mmoe_layer {
+    struct mmoe_group *group;
+    mmoe_layer_config config;
+    int32_t index;     /* number of the layer in its group */
+    int local_experts; /* El */
+    void *backend_state;
+};
+
+struct mmoe_saved {
+    struct mmoe_layer *layer;
+    mmoe_keep keep;
+    uint32_t call; /* number of the forward inside; 0: none */
+    struct mm_plan plan;
+    void *backend_state; /* the kept rows */
+};
+
+struct mm_backend {
+    const char *name;
+
+    /* Whether this machine can run it, and a sentence that says what was found or is missing (written to `detail`). */
+    bool (*present)(char *detail, size_t bytes);
+
+    /* True when it computes the layer; otherwise `reason` is a sentence. The configuration is legal already. */
+    bool (*supports)(const mmoe_layer_config *config, int world, char *reason, size_t bytes);
+
+    const struct mm_segment_maker *segments;
+
+    /* Scratch and thread buffers part of `sizes`, and kept_x, kept_gate_up. */
+    void (*sizes)(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,
+                  mmoe_keep keep, mmoe_sizes *sizes);
+
+    /* Open functions fill backend_state and undo themselves on failure; close functions accept NULL state. */
+    mmoe_status (*group_open)(struct mmoe_group *group);
+    void (*group_close)(struct mmoe_group *group);
+    mmoe_status (*layer_open)(struct mmoe_layer *layer);
+    void (*layer_close)(struct mmoe_layer *layer);
+    mmoe_status (*saved_open)(struct mmoe_saved *saved);
+    void (*saved_close)(struct mmoe_saved *saved);
+
+    /* The arguments have been checked. On a failure after ready(n) they fill the outputs with NaN as megamoe.h says. */
+    mmoe_status (*forward)(struct mmoe_layer *layer, const mmoe_forward_args *args);
+    mmoe_status (*backward)(struct mmoe_layer *layer, const mmoe_backward_args *args);
+
+    /* A call whose arguments the API refuses, with the thread's error text. */
+    mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
+};
+
+/* The backends of this build, best first, ended by NULL. */
+extern const struct mm_backend *const mm_backends[];
+
+/* By name, or the first one present when `name` is NULL. */
+mmoe_status mm_backend_find(const char *name, const struct mm_backend **backend);
+
+#endif
