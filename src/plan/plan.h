@@ -2,16 +2,18 @@
  *
  * Building a plan has two steps, because the growth policy allocates between them: mm_plan_count() makes the
  * histogram, from which every rank reads every rank's demand and the same verdict on capacity; mm_plan_fill()
- * makes the row map and its inverse. All arrays lie in one block that is reused from call to call. */
+ * makes the row map and its inverse. The arrays lie in three blocks that are reused from call to call.
+ *
+ * Row numbers are int32: the caller has made sure that mm_padded_rows_bound() of the used rows a rank may keep fits. */
 #ifndef MM_PLAN_PLAN_H
 #define MM_PLAN_PLAN_H
 
 #include "base/memory.h"
 #include "megamoe.h"
 
-#define MM_SLOT_UNUSED (-1)
+#define MM_SLOT_UNUSED  (-1)
 #define MM_SLOT_DROPPED (-2)
-#define MM_NO_CAPACITY INT64_MAX
+#define MM_NO_CAPACITY  INT64_MAX
 
 /* What fixes a plan apart from the ids. */
 struct mm_plan_shape {
@@ -31,6 +33,11 @@ struct mm_plan {
     struct mm_buffer tables; /* sized by W, E */
     struct mm_buffer rows;   /* sized by padded rows */
     struct mm_buffer slots;  /* sized by T * K */
+
+    /* Inside `tables`, for all experts of all ranks. */
+    int32_t *kept;   /* [E] rows kept of each expert */
+    int32_t *offset; /* [W, El + 1] first row of each segment on its owner; last of a rank: the end */
+    int32_t *cursor; /* [E] scratch of the counting sort */
 };
 
 /* ids[r] is rank r's contiguous [tokens[r], K]; every id is already known to be -1 or 0 .. E-1. */
@@ -41,7 +48,8 @@ mmoe_status mm_plan_count(struct mm_plan *plan, const struct mm_plan_shape *shap
  * is over and drop is off. The same on every rank. */
 mmoe_status mm_plan_verdict(const struct mm_plan *plan);
 
-/* The row map from the same arguments; weights[r] is [tokens[r], K], or weights is NULL. */
+/* The row map from the same arguments, after a good verdict. row_primary is the lowest of a (source, token)'s kept rows
+ * on this rank. weights[r] is [tokens[r], K], or weights is NULL. */
 mmoe_status mm_plan_fill(struct mm_plan *plan, const int32_t *tokens, const int32_t *const *ids,
                          const float *const *weights);
 

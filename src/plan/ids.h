@@ -1,0 +1,12 @@
+/* Expert ids as the caller gives them, read into the form that plans are made of. */
+#ifndef MM_PLAN_IDS_H
+#define MM_PLAN_IDS_H
+
+#include "megamoe.h"
+
+/* Reads ids [T, K], int32 or int64 of any strides, into contiguous `out`. Every id is compared before it is narrowed;
+ * the first one that is neither -1 nor 0 .. experts-1 is MMOE_INVALID_ARGUMENT, and the text names `name`, token and
+ * slot. `out` may be partly written then. */
+mmoe_status mm_ids_read(const mmoe_tensor *ids, int64_t experts, const char *name, int32_t *out);
+
+#endif
