@@ -11,9 +11,9 @@
 #include "base/memory.h"
 #include "megamoe.h"
 
-#define MM_SLOT_UNUSED  (-1)
+#define MM_SLOT_UNUSED (-1)
 #define MM_SLOT_DROPPED (-2)
-#define MM_NO_CAPACITY  INT64_MAX
+#define MM_NO_CAPACITY INT64_MAX
 
 /* What fixes a plan apart from the ids. */
 struct mm_plan_shape {
@@ -61,6 +61,9 @@ void mm_plan_free(struct mm_plan *plan);
 /* Kept rows of rank `source`'s tokens on rank `owner` (pads and dropped rows excluded): what `source` will see arrive
  * from `owner`. From the histogram alone. */
 int64_t mm_plan_rows_between(const struct mm_plan *plan, int source, int owner);
+
+/* The most used rows that a rank can keep in a call: what all slots of all ranks, or a fixed capacity, allow. */
+int64_t mm_most_rows(const mmoe_layer_config *layer, int world, int64_t max_tokens);
 
 /* Upper bound of padded rows for `rows` used rows over `local_experts` experts. */
 int64_t mm_padded_rows_bound(int64_t rows, int64_t local_experts);

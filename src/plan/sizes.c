@@ -20,6 +20,11 @@ size_t mm_plan_bytes(const struct mm_plan_shape *shape, int64_t tokens, int64_t 
     return table_bytes(shape) + row_bytes(padded_rows) + slot_bytes(tokens * shape->top_k);
 }
 
+int64_t mm_most_rows(const mmoe_layer_config *layer, int world, int64_t max_tokens) {
+    int64_t slots = world * max_tokens * layer->top_k;
+    return layer->capacity_policy == MMOE_CAPACITY_FIXED && layer->capacity < slots ? layer->capacity : slots;
+}
+
 /* A segment of n rows takes ceil(n / block) blocks. The sum is largest when every expert that can have a row has one,
  * which starts a block, and the other rows fill whole blocks. */
 int64_t mm_padded_rows_bound(int64_t rows, int64_t local_experts) {
