@@ -4,7 +4,9 @@
  *     (write slots; push ids and weights)
  *     mm_call_post      pushes the header to every rank and posts ready(n)
  *     mm_call_meet      awaits ready(n) of every peer, compares the headers
- *     (plan; pull)
+ *     (plan)
+ *     mm_call_pull      before reading a peer's slots
+ *     (pull)
  *     mm_call_left      posts left(n) to a peer, once nothing of it will be read any more
  *     (compute; push)
  *     mm_call_arrived   tells a rank that rows of it are in its slots
@@ -34,6 +36,10 @@ mmoe_status mm_call_post(struct mmoe_group *group, const struct mm_header *heade
 mmoe_status mm_call_meet(struct mmoe_group *group);
 const struct mm_header *mm_call_header(const struct mmoe_group *group, int rank);
 
+/* Where a test may stop a rank between the pulls from two peers. */
+mmoe_status mm_call_pull(struct mmoe_group *group, int peer);
+
+/* From now on the peer may overwrite its slots, and its ids, weights and header here. */
 mmoe_status mm_call_left(struct mmoe_group *group, int peer);
 
 /* `count` more rows (or dw values) of rank `owner` are complete in its slots: release, then count. */

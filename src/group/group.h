@@ -32,7 +32,8 @@ enum mm_step {
 /* "awaiting ready" and the like, for error texts and tests. */
 const char *mm_step_name(enum mm_step step);
 
-/* Tests only: called at every step; a non-OK status makes the step fail as if the machine had. NULL in products. */
+/* Tests only: called at every step; a non-OK status, with the thread's error text set, makes the step fail as if the
+ * machine had. NULL in products. */
 struct mm_hook {
     mmoe_status (*at)(void *context, int rank, enum mm_step step);
     void *context;
@@ -67,7 +68,9 @@ static inline struct mm_control *mm_control(const struct mmoe_group *group, int 
 /* Checks every field of a configuration, and fills in defaults. */
 mmoe_status mm_group_config_check(const mmoe_group_config *config, int world, mmoe_group_config *out);
 
-/* The public makers with a hook; `backend` was chosen by the caller. See megamoe.h. */
+/* The public makers with a hook (may be NULL); `backend` was chosen by the caller. They check the configuration and
+ * open the backend's part of the group; mm_group_free closes it. `rendezvous` is "path:..." or "name:...". See
+ * megamoe.h. */
 mmoe_status mm_group_make_threads(const mmoe_group_config *config, int world, const struct mm_backend *backend,
                                   const struct mm_hook *hook, struct mmoe_group **groups);
 mmoe_status mm_group_make_processes(const mmoe_group_config *config, const char *rendezvous, int rank, int world,
@@ -77,6 +80,13 @@ mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int
                                   const struct mm_backend *backend, const struct mm_hook *hook,
                                   struct mmoe_group **group);
 void mm_group_free(struct mmoe_group *group);
+
+/* A handle with its checked configuration and rank; no segments yet. */
+mmoe_status mm_group_new(const mmoe_group_config *config, int rank, int world, const struct mm_backend *backend,
+                         const struct mm_hook *hook, struct mmoe_group **group);
+
+/* Runs the hook. */
+mmoe_status mm_group_step(const struct mmoe_group *group, enum mm_step step);
 
 /* Rank, world and the rendezvous text from the environment: "path:..." or "name:...". */
 mmoe_status mm_group_environment(int *rank, int *world, char *rendezvous, size_t bytes);

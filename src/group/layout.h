@@ -50,6 +50,8 @@ struct mm_control {
     struct mm_flag doorbell; /* bumped after every other flag here, so that a sleeper on it wakes */
     struct mm_flag progress; /* bumped by this rank itself while it works: a peer that waits for a rank that still
                                 works does not count that time against it */
+    struct mm_flag pulse;    /* bumped by this rank itself while it waits for others: of several peers that are late,
+                                the one that has been silent for longest is to blame */
     struct mm_flag rows_arrived[MMOE_MAX_WORLD], dw_arrived[MMOE_MAX_WORLD]; /* cumulative over calls */
     struct mm_flag ready[MMOE_MAX_WORLD];
     struct mm_flag left[MMOE_MAX_WORLD];
