@@ -1,6 +1,6 @@
 """Installs the library into an empty folder, moves it, and builds a user's program against it in every promised way.
 
-CMake passes in the environment: MMOE_BUILD, the build folder, MMOE_SOURCE, the source folder, and CC, the compiler.
+CMake passes in the environment: MMOE_BUILD and MMOE_SOURCE, the two folders, MMOE_VERSION, and CC, the compiler.
 """
 
 import os
@@ -14,7 +14,8 @@ BUILD = Path(os.environ["MMOE_BUILD"])
 SOURCE = Path(os.environ["MMOE_SOURCE"])
 CC = os.environ["CC"]
 PROGRAM = SOURCE / "tests/install/ten_lines.c"
-EXPECTED = "megamoe 0.1.0, 1 rank\n"
+VERSION = os.environ["MMOE_VERSION"]
+EXPECTED = f"megamoe {VERSION}, 1 rank\n"
 
 
 def output(*command, **options):
@@ -102,13 +103,22 @@ def test_no_build_path_is_installed(installed):
 
 
 def test_command_manual_and_completion_are_installed(installed):
-    assert "0.1.0" in output(installed / "bin/megamoe", "--version")
+    assert VERSION in output(installed / "bin/megamoe", "--version")
     assert list(installed.rglob("megamoe.1*")) and list(installed.rglob("bash-completion/completions/megamoe"))
 
 
-def test_header_compiles_alone_as_c_and_cxx(installed):
-    for language, standard in (("c", "c11"), ("c++", "c++11")):
-        if language == "c++" and shutil.which("c++") is None:
-            continue
-        output(CC if language == "c" else "c++", f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
-               "-fsyntax-only", "-x", language, installed / "include/megamoe.h")
+@pytest.mark.parametrize("compiler, standard", [(CC, "c11"), ("clang", "c11"), ("clang++", "c++11")])
+def test_header_compiles_alone(installed, compiler, standard):
+    language = "c++" if "+" in standard else "c"
+    output(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", language,
+           installed / "include/megamoe.h")
+
+
+def test_readme_example(pkg_config, library_folder, tmp_path):
+    """The program shown in README.md builds as printed there and runs."""
+    text = (SOURCE / "README.md").read_text()
+    (tmp_path / "example.c").write_text(text.split("```c\n")[1].split("```")[0])
+    output(CC, "-Wall", "-Wextra", "-Werror", tmp_path / "example.c", *pkg_config("--cflags", "--libs"), "-o",
+           tmp_path / "example")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library_folder)}
+    assert output(tmp_path / "example", env=environment) != ""
