@@ -12,8 +12,9 @@
 struct mmoe_layer {
     struct mmoe_group *group;
     mmoe_layer_config config;
-    int32_t index;     /* number of the layer in its group */
-    int local_experts; /* El */
+    int32_t index;       /* number of the layer in its group */
+    int local_experts;   /* El */
+    void *check_scratch; /* of the API's argument checks, used under the group's lock */
     void *backend_state;
 };
 

@@ -1,0 +1,21 @@
+/* Forward and backward: checked here, done by the group's backend. A rank that refuses its arguments still takes part
+ * in the call, so that its peers learn of it. */
+#include "api/check.h"
+
+mmoe_status mmoe_forward(mmoe_layer *layer, const mmoe_forward_args *args) {
+    if (layer == NULL) {
+        return mm_check_pointer("layer", layer, "a layer");
+    }
+    const struct mm_backend *backend = layer->group->backend;
+    mmoe_status status = mm_check_forward(layer, args);
+    return status == MMOE_OK ? backend->forward(layer, args) : backend->refuse(layer, MM_CALL_FORWARD, status);
+}
+
+mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args) {
+    if (layer == NULL) {
+        return mm_check_pointer("layer", layer, "a layer");
+    }
+    const struct mm_backend *backend = layer->group->backend;
+    mmoe_status status = mm_check_backward(layer, args);
+    return status == MMOE_OK ? backend->backward(layer, args) : backend->refuse(layer, MM_CALL_BACKWARD, status);
+}
