@@ -24,7 +24,7 @@ static inline int64_t mm_dtype_bytes(mmoe_dtype dtype) {
 /* check_value.c: plain numbers and pointers. */
 mmoe_status mm_check_range(const char *name, int64_t value, int64_t low, int64_t high);
 mmoe_status mm_check_pointer(const char *name, const void *pointer, const char *expected);
-mmoe_status mm_check_struct_size(const char *name, size_t given, size_t expected);
+mmoe_status mm_check_struct_size(const char *name, size_t given, size_t expected, const char *maker);
 
 /* check_layer.c: a layer's configuration, by itself and in a group of these maxima. */
 mmoe_status mm_check_layer(const mmoe_layer_config *config, int world);

@@ -72,7 +72,7 @@ static mmoe_status check_saved(const struct mmoe_layer *layer, const struct mmoe
 mmoe_status mm_check_forward(struct mmoe_layer *layer, const mmoe_forward_args *args) {
     mmoe_status status = mm_check_pointer("args", args, "a mmoe_forward_args");
     if (status == MMOE_OK) {
-        status = mm_check_struct_size("args", args->struct_size, sizeof *args);
+        status = mm_check_struct_size("args", args->struct_size, sizeof *args, "mmoe_forward_args_default()");
     }
     if (status == MMOE_OK && args->saved != NULL) {
         status = check_saved(layer, args->saved);
@@ -113,7 +113,7 @@ static mmoe_status check_x_of_backward(const mmoe_backward_args *args) {
 static mmoe_status check_backward_values(const struct mmoe_layer *layer, const mmoe_backward_args *args) {
     mmoe_status status = mm_check_pointer("args", args, "a mmoe_backward_args");
     if (status == MMOE_OK) {
-        status = mm_check_struct_size("args", args->struct_size, sizeof *args);
+        status = mm_check_struct_size("args", args->struct_size, sizeof *args, "mmoe_backward_args_default()");
     }
     if (status == MMOE_OK) {
         status = mm_check_pointer("saved", args->saved, "the saved state of a forward");

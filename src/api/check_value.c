@@ -13,11 +13,10 @@ mmoe_status mm_check_pointer(const char *name, const void *pointer, const char *
     return pointer != NULL ? MMOE_OK : mm_fail(MMOE_INVALID_ARGUMENT, "%s is NULL, expected %s", name, expected);
 }
 
-mmoe_status mm_check_struct_size(const char *name, size_t given, size_t expected) {
+mmoe_status mm_check_struct_size(const char *name, size_t given, size_t expected, const char *maker) {
     if (given != expected) {
-        return mm_fail(MMOE_INVALID_ARGUMENT,
-                       "%s has struct_size %zu, expected %zu: start from the default of this version", name, given,
-                       expected);
+        return mm_fail(MMOE_INVALID_ARGUMENT, "%s.struct_size is %zu, expected %zu as %s sets it", name, given,
+                       expected, maker);
     }
     return MMOE_OK;
 }
