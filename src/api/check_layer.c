@@ -25,7 +25,7 @@ static mmoe_status check_options(const mmoe_layer_config *config) {
         status = mm_check_range("config.activation", config->activation, MMOE_SILU, MMOE_SILU);
     }
     if (status == MMOE_OK && !(isfinite(config->limit) && config->limit >= 0)) {
-        status = mm_fail(MMOE_INVALID_ARGUMENT, "config.limit is %g, expected a finite number, or 0 for none",
+        status = mm_fail(MMOE_INVALID_ARGUMENT, "config.limit is %g, expected a finite number above 0, or 0 for none",
                          (double)config->limit);
     }
     return status == MMOE_OK ? mm_check_range("config.check_weights", config->check_weights, 0, 1) : status;
@@ -83,7 +83,7 @@ mmoe_status mm_check_row_numbers(int64_t rows, int64_t local_experts) {
 
 static mmoe_status check_maximum(const char *name, int64_t value, const char *maximum_name, int64_t maximum) {
     if (value > maximum) {
-        return mm_fail(MMOE_INVALID_ARGUMENT, "config.%s is %lld, expected at most the group's %s of %lld", name,
+        return mm_fail(MMOE_INVALID_ARGUMENT, "%s is %lld, expected at most the group's %s of %lld", name,
                        (long long)value, maximum_name, (long long)maximum);
     }
     return MMOE_OK;

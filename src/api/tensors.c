@@ -24,7 +24,7 @@ mmoe_tensor mmoe_stack_rows(mmoe_tensor stack, int64_t first, int64_t count) {
         __builtin_mul_overflow(bytes, mm_dtype_bytes(stack.dtype), &bytes)) {
         return (mmoe_tensor){0};
     }
-    stack.data = (char *)stack.data + bytes;
+    stack.data = (void *)((uintptr_t)stack.data + (uintptr_t)bytes);
     stack.shape[1] = count;
     return stack;
 }
