@@ -14,18 +14,18 @@ struct mm_backend;
 
 /* The places in set-up and in a call where a test may delay, stop or kill a rank. */
 enum mm_step {
-    MM_STEP_CONNECT,  /* set-up: before meeting the peers */
-    MM_STEP_MAP,      /* set-up: met, before mapping the peers' segments */
-    MM_STEP_MAPPED,   /* set-up: mapped, before the last agreement */
-    MM_STEP_BEGIN,    /* call: before waiting for left(n-1) */
-    MM_STEP_WRITE,    /* call: before writing the slot, ids and weights */
-    MM_STEP_READY,    /* call: before the headers and ready(n) */
-    MM_STEP_MEET,     /* call: ready posted, before awaiting the peers' */
-    MM_STEP_PULL,     /* call: before pulling from each peer, once a peer */
-    MM_STEP_LEFT,     /* call: before posting left(n) to each peer, once a peer */
-    MM_STEP_PUSH,     /* call: before posting a peer its arrivals, once a peer */
-    MM_STEP_AWAIT,    /* call: before awaiting own arrivals */
-    MM_STEP_END,      /* call: result complete */
+    MM_STEP_CONNECT, /* set-up: before meeting the peers */
+    MM_STEP_MAP,     /* set-up: met, before mapping the peers' segments */
+    MM_STEP_MAPPED,  /* set-up: mapped, before the last agreement */
+    MM_STEP_BEGIN,   /* call: before waiting for left(n-1) */
+    MM_STEP_WRITE,   /* call: before writing the slot, ids and weights */
+    MM_STEP_READY,   /* call: before the headers and ready(n) */
+    MM_STEP_MEET,    /* call: ready posted, before awaiting the peers' */
+    MM_STEP_PULL,    /* call: before pulling from each peer, once a peer */
+    MM_STEP_LEFT,    /* call: before posting left(n) to each peer, once a peer */
+    MM_STEP_PUSH,    /* call: before posting a peer its arrivals, once a peer */
+    MM_STEP_AWAIT,   /* call: before awaiting own arrivals */
+    MM_STEP_END,     /* call: result complete */
     MM_STEP_COUNT
 };
 
@@ -52,12 +52,12 @@ struct mmoe_group {
     void *backend_state;
     int32_t layers_made;
 
-    pthread_mutex_t lock;     /* held for the length of a call */
-    uint32_t call;            /* n, the number of the current or last call; 0 before the first */
-    uint64_t left_posted;     /* bit r: rank r has left(n) from here */
+    pthread_mutex_t lock; /* held for the length of a call */
+    uint32_t call;        /* n, the number of the current or last call; 0 before the first */
+    uint64_t left_posted; /* bit r: rank r has left(n) from here */
     uint32_t rows_target[MMOE_MAX_WORLD], dw_target[MMOE_MAX_WORLD]; /* cumulative arrivals from each rank that end
                                                                         the current call */
-    mmoe_status broken;       /* MMOE_OK, or the status of the first cause */
+    mmoe_status broken;                                              /* MMOE_OK, or the status of the first cause */
     char broken_text[MM_ERROR_BYTES];
 };
 

@@ -1,0 +1,50 @@
+/* Groups in memory that the caller made and mapped. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "backend/backend.h"
+
+static mmoe_status check_segments(int world, void *const *segments) {
+    if (segments == NULL) {
+        return mm_fail(MMOE_INVALID_ARGUMENT, "segments is NULL, expected %d pointers", world);
+    }
+    for (int r = 0; r < world; r++) {
+        if (segments[r] == NULL) {
+            return mm_fail(MMOE_INVALID_ARGUMENT, "segments[%d] is NULL, expected where rank %d's segment is mapped", r,
+                           r);
+        }
+        if ((uintptr_t)segments[r] % MM_ALIGN != 0) {
+            return mm_fail(MMOE_INVALID_ARGUMENT, "segments[%d] is 0x%" PRIxPTR ", expected a multiple of %d", r,
+                           (uintptr_t)segments[r], MM_ALIGN);
+        }
+        for (int s = 0; s < r; s++) {
+            if (segments[s] == segments[r]) {
+                return mm_fail(MMOE_INVALID_ARGUMENT,
+                               "segments[%d] equals segments[%d], expected a segment for each rank", r, s);
+            }
+        }
+    }
+    return MMOE_OK;
+}
+
+mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int world, void *const *segments,
+                                  const struct mm_backend *backend, const struct mm_hook *hook,
+                                  struct mmoe_group **out) {
+    struct mmoe_group *group;
+    mmoe_status status = mm_group_new(config, rank, world, backend, hook, &group);
+    *out = NULL;
+    if (status != MMOE_OK) {
+        return status;
+    }
+    status = check_segments(world, segments);
+    if (status == MMOE_OK) {
+        memcpy(group->segment, segments, (size_t)world * sizeof segments[0]);
+        status = backend->group_open(group);
+    }
+    if (status != MMOE_OK) {
+        mm_group_free(group);
+        return status;
+    }
+    *out = group;
+    return MMOE_OK;
+}

@@ -1,0 +1,47 @@
+/* Groups whose ranks are threads of this process: one allocation holds all segments. */
+#include <string.h>
+
+#include "backend/backend.h"
+
+/* Every rank's handle, without segments. On failure the handles made so far are in `groups`. */
+static mmoe_status make_handles(const mmoe_group_config *config, int world, const struct mm_backend *backend,
+                                const struct mm_hook *hook, struct mmoe_group **groups) {
+    mmoe_status status = MMOE_OK;
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        status = mm_group_new(config, r, world, backend, hook, &groups[r]);
+    }
+    return status;
+}
+
+static mmoe_status share_memory(int world, struct mmoe_group **groups) {
+    struct mm_memory *memory;
+    unsigned char *segments[MMOE_MAX_WORLD];
+    mmoe_status status = mm_memory_make_shared(groups[0]->layout.bytes, world, &memory, segments);
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        groups[r]->memory = memory;
+        memcpy(groups[r]->segment, segments, (size_t)world * sizeof segments[0]);
+    }
+    return status;
+}
+
+mmoe_status mm_group_make_threads(const mmoe_group_config *config, int world, const struct mm_backend *backend,
+                                  const struct mm_hook *hook, struct mmoe_group **groups) {
+    mmoe_group_config checked; /* before `world` handles are cleared */
+    mmoe_status status = mm_group_config_check(config, world, &checked);
+    if (status != MMOE_OK) {
+        return status;
+    }
+    memset(groups, 0, (size_t)world * sizeof *groups);
+    status = make_handles(&checked, world, backend, hook, groups);
+    if (status == MMOE_OK) {
+        status = share_memory(world, groups);
+    }
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        status = backend->group_open(groups[r]);
+    }
+    for (int r = 0; r < world && status != MMOE_OK; r++) {
+        mm_group_free(groups[r]);
+        groups[r] = NULL;
+    }
+    return status;
+}

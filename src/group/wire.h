@@ -1,0 +1,23 @@
+/* Messages of fixed size, and descriptors, over a non-blocking Unix stream socket, each with a deadline (mm_now).
+ *
+ * Functions return 0 or an errno value: ECONNRESET when the other end is closed, ETIMEDOUT at the deadline. */
+#ifndef MM_GROUP_WIRE_H
+#define MM_GROUP_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MM_WIRE_DESCRIPTORS 2
+
+int mm_wire_send(int socket, const void *data, size_t bytes, double deadline);
+int mm_wire_receive(int socket, void *data, size_t bytes, double deadline);
+
+/* The same with MM_WIRE_DESCRIPTORS descriptors on the way. The receiver owns what it gets; all are -1 when the sender
+ * sent none, or on failure. */
+int mm_wire_send_with(int socket, const void *data, size_t bytes, const int *descriptors, double deadline);
+int mm_wire_receive_with(int socket, void *data, size_t bytes, int *descriptors, double deadline);
+
+/* Whether the other end belongs to this process's user. */
+bool mm_wire_same_user(int socket);
+
+#endif
