@@ -1,0 +1,94 @@
+/* One rank's tensors and calls. */
+#include "share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+
+int64_t share_count(const struct share *share, enum tensor tensor) {
+    return tensor_of_experts(tensor) ? problem_local_experts(share->problem)
+                                     : share->problem->tokens[share->rank->index];
+}
+
+int64_t share_first(const struct share *share, enum tensor tensor) {
+    int rank = share->rank->index;
+    return tensor_of_experts(tensor) ? rank * problem_local_experts(share->problem) : share->problem->first[rank];
+}
+
+int64_t share_elements(const struct share *share, enum tensor tensor) {
+    return share_count(share, tensor) * tensor_width(share->problem, tensor);
+}
+
+static int make_tensor(struct share *share, enum tensor tensor) {
+    size_t bytes = (size_t)share_elements(share, tensor) * npy_type_bytes(tensor_type(tensor));
+    share->data[tensor] = malloc(bytes + 1); /* never NULL for no bytes */
+    if (!share->data[tensor])
+        return rank_fail(share->rank, EXIT_RUN, "no memory for %s, %zu bytes", tensor_name(tensor), bytes);
+    if ((int)tensor < INPUTS)
+        problem_fill(share->problem, tensor, share_first(share, tensor), share_count(share, tensor),
+                     share->data[tensor]);
+    else
+        memset(share->data[tensor], 0xff, bytes); /* NaN, so that what is not written shows */
+    return 0;
+}
+
+int share_open(struct share *share, const struct problem *problem, struct rank *rank) {
+    *share = (struct share){.problem = problem, .rank = rank};
+    for (int t = 0; t < TENSORS && !rank->code; t++)
+        make_tensor(share, (enum tensor)t);
+    if (!rank->code)
+        rank_fail_status(rank, mmoe_layer_create(rank->group, &problem->layer, &share->layer));
+    if (!rank->code)
+        rank_fail_status(rank, mmoe_saved_create(share->layer, problem->options->keep, &share->saved));
+    return rank->code;
+}
+
+void share_close(struct share *share) {
+    mmoe_saved_destroy(&share->saved);
+    mmoe_layer_destroy(&share->layer);
+    for (int t = 0; t < TENSORS; t++)
+        free(share->data[t]);
+}
+
+static mmoe_tensor view(const struct share *share, enum tensor tensor) {
+    static const mmoe_dtype dtypes[] = {
+        [NPY_F32] = MMOE_F32, [NPY_I32] = MMOE_I32, [NPY_I64] = MMOE_I64, [NPY_U16] = MMOE_BF16};
+    int64_t shape[3];
+    int dims = tensor_shape(share->problem, tensor, share_count(share, tensor), shape);
+    mmoe_dtype dtype = dtypes[tensor_type(tensor)];
+    return dims == 2 ? mmoe_matrix(share->data[tensor], dtype, shape[0], shape[1])
+                     : mmoe_stack(share->data[tensor], dtype, shape[0], shape[1], shape[2]);
+}
+
+int share_forward(struct share *share) {
+    mmoe_forward_args args = mmoe_forward_args_default();
+    args.x = view(share, TENSOR_X);
+    args.ids = view(share, TENSOR_IDS);
+    args.weights = view(share, TENSOR_WEIGHTS);
+    args.gate = view(share, TENSOR_GATE);
+    args.up = view(share, TENSOR_UP);
+    args.down = view(share, TENSOR_DOWN);
+    args.y = view(share, TENSOR_Y);
+    args.saved = share->saved;
+    args.report = &share->forward;
+    return rank_fail_status(share->rank, mmoe_forward(share->layer, &args));
+}
+
+int share_backward(struct share *share) {
+    mmoe_backward_args args = mmoe_backward_args_default();
+    args.saved = share->saved;
+    if (share->problem->options->keep == MMOE_KEEP_PLAN)
+        args.x = view(share, TENSOR_X);
+    args.dy = view(share, TENSOR_DY);
+    args.gate = view(share, TENSOR_GATE);
+    args.up = view(share, TENSOR_UP);
+    args.down = view(share, TENSOR_DOWN);
+    args.dx = view(share, TENSOR_DX);
+    args.dweights = view(share, TENSOR_DW);
+    args.dgate = view(share, TENSOR_DGATE);
+    args.dup = view(share, TENSOR_DUP);
+    args.ddown = view(share, TENSOR_DDOWN);
+    args.report = &share->backward;
+    return rank_fail_status(share->rank, mmoe_backward(share->layer, &args));
+}

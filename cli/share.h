@@ -1,0 +1,30 @@
+/* One rank's share of a problem: its tensors, its layer, and the two calls on them. */
+#ifndef CLI_SHARE_H
+#define CLI_SHARE_H
+
+#include "ranks.h"
+
+struct share {
+    const struct problem *problem;
+    struct rank *rank;
+    void *data[TENSORS]; /* this rank's tokens or experts */
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    mmoe_report forward, backward; /* of the last calls */
+};
+
+/* Tokens or experts of this rank that a tensor holds, and the first one's number in the problem. */
+int64_t share_count(const struct share *share, enum tensor tensor);
+int64_t share_first(const struct share *share, enum tensor tensor);
+int64_t share_elements(const struct share *share, enum tensor tensor);
+
+/* Allocates, makes the inputs, poisons the outputs with NaN and makes the layer. On failure returns an exit code, with
+ * the rank's sentence set; share_close is due in any case. */
+int share_open(struct share *share, const struct problem *problem, struct rank *rank);
+void share_close(struct share *share);
+
+/* Collective: the calls, which all ranks must be about to make. */
+int share_forward(struct share *share);
+int share_backward(struct share *share);
+
+#endif
