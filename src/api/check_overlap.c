@@ -77,14 +77,14 @@ static void add_strides(struct mm_lattice *lattice, const struct piece *piece, i
     }
 }
 
-/* Elements at a and b share a byte when -size_b < address_a - address_b < size_a. */
+/* Elements at a and b share a byte when -size_a < address_a - address_b < size_b. */
 static bool share_a_byte(const struct piece *a, const struct piece *b) {
     struct mm_lattice lattice = {0};
     add_strides(&lattice, a, 1);
     add_strides(&lattice, b, -1);
     mm_wide apart = (mm_wide)(uintptr_t)piece_start(b) - (mm_wide)(uintptr_t)piece_start(a);
-    return mm_lattice_reaches(&lattice, apart - mm_dtype_bytes(b->argument->tensor->dtype) + 1,
-                              apart + mm_dtype_bytes(a->argument->tensor->dtype) - 1);
+    return mm_lattice_reaches(&lattice, apart - mm_dtype_bytes(a->argument->tensor->dtype) + 1,
+                              apart + mm_dtype_bytes(b->argument->tensor->dtype) - 1);
 }
 
 #define PIECE_NAME_BYTES 64
