@@ -1,0 +1,93 @@
+/* Ids and weights; see routing.h. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cpu/routing.h"
+
+/* Wide, as the caller gave it: an int64 id that is cut to 32 bits first could turn into a legal one. */
+static int64_t id_at(const mmoe_tensor *ids, int64_t token, int64_t slot) {
+    int64_t at = token * ids->stride[0] + slot * ids->stride[1];
+    return ids->dtype == MMOE_I64 ? ((const int64_t *)ids->data)[at] : ((const int32_t *)ids->data)[at];
+}
+
+static float weight_at(const mmoe_tensor *weights, int64_t token, int64_t slot) {
+    return ((const float *)weights->data)[token * weights->stride[0] + slot * weights->stride[1]];
+}
+
+mmoe_status mm_routing_check(const mmoe_layer_config *layer, const mmoe_tensor *ids, const mmoe_tensor *weights) {
+    for (int64_t t = 0; t < ids->shape[0]; t++)
+        for (int64_t k = 0; k < ids->shape[1]; k++) {
+            int64_t id = id_at(ids, t, k);
+            if (id < -1 || id >= layer->experts)
+                return mm_fail(MMOE_INVALID_ARGUMENT,
+                               "ids has %" PRId64 " at token %" PRId64 ", slot %" PRId64
+                               ", expected -1 or an expert, 0 .. %" PRId64,
+                               id, t, k, layer->experts - 1);
+            if (id >= 0 && layer->check_weights && !isfinite(weight_at(weights, t, k)))
+                return mm_fail(MMOE_INVALID_ARGUMENT,
+                               "weights has %g at token %" PRId64 ", slot %" PRId64 ", expected a finite number",
+                               (double)weight_at(weights, t, k), t, k);
+        }
+    return MMOE_OK;
+}
+
+/* Where the ids and weights of rank `source` lie in rank `rank`'s segment. */
+static int32_t *ids_of(const struct mmoe_group *group, int rank, int source) {
+    const struct mm_layout *layout = &group->layout;
+    return (int32_t *)(void *)(group->segment[rank] + layout->ids + (size_t)source * layout->ids_stride);
+}
+
+static float *weights_of(const struct mmoe_group *group, int rank, int source) {
+    const struct mm_layout *layout = &group->layout;
+    return (float *)(void *)(group->segment[rank] + layout->weights + (size_t)source * layout->weights_stride);
+}
+
+void mm_routing_push(struct mm_cpu_call *call, const mmoe_tensor *ids, const mmoe_tensor *weights) {
+    const struct mmoe_group *group = call->group;
+    int32_t *own_ids = ids_of(group, group->rank, group->rank);
+    float *own_weights = weights_of(group, group->rank, group->rank);
+    for (int64_t t = 0; t < call->tokens; t++)
+        for (int64_t k = 0; k < call->top_k; k++) {
+            own_ids[t * call->top_k + k] = (int32_t)id_at(ids, t, k);
+            own_weights[t * call->top_k + k] = weight_at(weights, t, k);
+        }
+    size_t slots = (size_t)(call->tokens * call->top_k);
+    for (int r = 0; r < group->world; r++) {
+        if (r == group->rank)
+            continue;
+        memcpy(ids_of(group, r, group->rank), own_ids, slots * sizeof *own_ids);
+        memcpy(weights_of(group, r, group->rank), own_weights, slots * sizeof *own_weights);
+        call->report.bytes_pushed += (int64_t)(slots * (sizeof *own_ids + sizeof *own_weights));
+    }
+}
+
+/* All ranks' parts of the routing as this rank received them. */
+struct routing {
+    int32_t tokens[MMOE_MAX_WORLD];
+    const int32_t *ids[MMOE_MAX_WORLD];
+    const float *weights[MMOE_MAX_WORLD];
+};
+
+static struct routing received(const struct mmoe_group *group) {
+    struct routing routing;
+    for (int r = 0; r < group->world; r++) {
+        routing.tokens[r] = (int32_t)mm_call_header(group, r)->tokens;
+        routing.ids[r] = ids_of(group, group->rank, r);
+        routing.weights[r] = weights_of(group, group->rank, r);
+    }
+    return routing;
+}
+
+mmoe_status mm_routing_count(struct mm_cpu_call *call) {
+    const struct mmoe_group *group = call->group;
+    struct mm_plan_shape shape = mm_plan_shape_of(&call->layer->config, group->rank, group->world);
+    struct routing routing = received(group);
+    mmoe_status status = mm_plan_count(call->plan, &shape, routing.tokens, routing.ids);
+    return status == MMOE_OK ? mm_plan_verdict(call->plan) : status;
+}
+
+mmoe_status mm_routing_fill(struct mm_cpu_call *call) {
+    struct routing routing = received(call->group);
+    return mm_plan_fill(call->plan, routing.tokens, routing.ids, routing.weights);
+}
