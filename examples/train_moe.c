@@ -1150,8 +1150,7 @@ static void generate(struct rank *r) {
     }
 }
 
-static void *run_rank(void *argument) {
-    struct rank *r = argument;
+static void make_layers(struct rank *r) {
     const struct options *o = &r->model->options;
     mmoe_layer_config config = mmoe_layer_config_default();
     config.hidden = o->hidden;
@@ -1162,13 +1161,22 @@ static void *run_rank(void *argument) {
         check(mmoe_layer_create(r->group, &config, &r->layer[l]), "mmoe_layer_create");
         check(mmoe_saved_create(r->layer[l], MMOE_KEEP_ROWS, &r->saved[l]), "mmoe_saved_create");
     }
-    train(r);
-    if (!r->model->stop)
-        generate(r);
-    for (int64_t l = 0; l < o->layers; l++) {
+}
+
+static void destroy_layers(struct rank *r) {
+    for (int64_t l = 0; l < r->model->options.layers; l++) {
         mmoe_saved_destroy(&r->saved[l]);
         mmoe_layer_destroy(&r->layer[l]);
     }
+}
+
+static void *run_rank(void *argument) {
+    struct rank *r = argument;
+    make_layers(r);
+    train(r);
+    if (!r->model->stop)
+        generate(r);
+    destroy_layers(r);
     return NULL;
 }
 
