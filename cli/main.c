@@ -1,5 +1,6 @@
 /* megamoe: the library from the command line. This file finds the subcommand. */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,5 +73,8 @@ int main(int argc, char **argv) {
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &rest);
     if (rest.argc == 0)
         return complain(EXIT_INPUT, "no command is given, expected run, check, bench or info");
-    return run_command(rest);
+    int code = run_command(rest);
+    if ((fflush(stdout) || ferror(stdout)) && code != EXIT_RUN)
+        code = complain(EXIT_RUN, "stdout can't be written: %s", strerror(errno));
+    return code;
 }

@@ -89,7 +89,7 @@ int record_print(json_t *record) {
     if (!record)
         return complain_memory("the record");
     int failed = json_dumpf(record, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    failed |= putchar('\n') == EOF || fflush(stdout) == EOF;
+    putchar('\n');
     json_decref(record);
     return failed ? complain(EXIT_RUN, "the record can't be written to stdout: %s", strerror(errno)) : 0;
 }
