@@ -246,10 +246,9 @@ static int print_json(const struct info *info) {
 }
 
 int command_info(int argc, char **argv) {
-    static const struct argp_option own[] = {{0}};
     struct options options = {.command = "info"};
     struct problem problem;
-    int code = options_read(&options, own,
+    int code = options_read(&options, NULL,
                             "The version, the backends and devices found here, the presets; and for a layer the size "
                             "of every buffer and the plan of a routing." EXIT_CODES_HELP,
                             argc, argv);

@@ -52,7 +52,7 @@ struct options {
 extern const char *const input_option[INPUTS]; /* "--x" and so on */
 
 /* Reads the arguments of one subcommand; argv[0] is its name for messages. On a bad one says why and returns
- * EXIT_INPUT. `own` may hold only options that options.c knows, and the text of the command's help. */
+ * EXIT_INPUT. `own` are the command's own options, of those with a KEY_ below, or NULL. */
 int options_read(struct options *options, const struct argp_option *own, const char *help, int argc, char **argv);
 
 /* Numbers for the options of single commands, as keys of their argp_option. */

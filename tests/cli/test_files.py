@@ -168,7 +168,7 @@ def test_headers_that_are_right(tmp_path):
     (npy("(1, 2)"), "the header is no dictionary of descr, fortran_order and shape"),
     (npy("{'descr"), "the header ends inside a string"),
     (npy("{'descr'}"), "the header's entry 'descr' has no value"),
-])
+], ids=lambda value: value if isinstance(value, str) else "file")
 def test_malformed_file(tmp_path, content, says):
     path = tmp_path / "ids.npy"
     path.write_bytes(content)
