@@ -86,6 +86,19 @@ struct rig_batch rig_batch_make(const mmoe_layer_config *layer, int world, const
     return batch;
 }
 
+static void drop_signs(uint16_t *values, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        values[i] &= 0x7fff;
+}
+
+void rig_batch_positive(struct rig_batch *batch) {
+    drop_signs(batch->x, rig_batch_values(batch));
+    drop_signs(batch->dy, rig_batch_values(batch));
+    drop_signs(batch->gate, rig_batch_stack(batch));
+    drop_signs(batch->up, rig_batch_stack(batch));
+    drop_signs(batch->down, rig_batch_stack(batch));
+}
+
 void rig_batch_reset(struct rig_batch *batch) {
     size_t values = (size_t)rig_batch_values(batch), slots = (size_t)rig_batch_slots(batch);
     size_t stack = (size_t)rig_batch_stack(batch);

@@ -34,6 +34,10 @@ mmoe_layer_config rig_layer(int64_t hidden, int64_t intermediate, int64_t expert
 /* Random inputs: x, dy of deviation 1, weights such that gate, up and output are of the same size. */
 struct rig_batch rig_batch_make(const mmoe_layer_config *layer, int world, const int64_t *tokens,
                                 enum rig_routing routing, uint64_t seed);
+
+/* Makes every input positive. For batches of a few tokens: no sum cancels then, so that the relative error of a single
+ * number is that of its roundings and the bound means what it means for a large batch. */
+void rig_batch_positive(struct rig_batch *batch);
 void rig_batch_free(struct rig_batch *batch);
 
 /* Gives the same tokens to `world` ranks, `tokens` to each, in the same order. */

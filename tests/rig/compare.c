@@ -198,3 +198,20 @@ void rig_same_bits(const struct rig_batch *a, const struct rig_batch *b, const c
     same(a->dup, b->dup, stack * sizeof *a->dup, "dup", what);
     same(a->ddown, b->ddown, stack * sizeof *a->ddown, "ddown", what);
 }
+
+/* Elements first .. first+n-1 of both. */
+static bool equal(const void *a, const void *b, int64_t first, int64_t n, size_t size) {
+    return memcmp((const char *)a + (size_t)first * size, (const char *)b + (size_t)first * size, (size_t)n * size) ==
+           0;
+}
+
+bool rig_rank_same_bits(const struct rig_rank *rank, const struct rig_batch *a, const struct rig_batch *b) {
+    int64_t hidden = a->layer.hidden, top_k = a->layer.top_k, first = rig_batch_first(a, rank->rank);
+    int64_t tokens = a->tokens[rank->rank], share = rig_batch_stack(a) / a->world, start = rank->rank * share;
+    return equal(a->y, b->y, first * hidden, tokens * hidden, sizeof *a->y) &&
+           equal(a->dx, b->dx, first * hidden, tokens * hidden, sizeof *a->dx) &&
+           equal(a->dweights, b->dweights, first * top_k, tokens * top_k, sizeof *a->dweights) &&
+           equal(a->dgate, b->dgate, start, share, sizeof *a->dgate) &&
+           equal(a->dup, b->dup, start, share, sizeof *a->dup) &&
+           equal(a->ddown, b->ddown, start, share, sizeof *a->ddown);
+}

@@ -31,4 +31,7 @@ void rig_compare(struct rig_batch *batch, const struct rig_options *options, dou
  * `what` names the comparison. */
 void rig_same_bits(const struct rig_batch *a, const struct rig_batch *b, const char *what);
 
+/* Whether a rank's own share of the results has the same bits in both, which are split alike. */
+bool rig_rank_same_bits(const struct rig_rank *rank, const struct rig_batch *a, const struct rig_batch *b);
+
 #endif
