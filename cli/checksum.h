@@ -3,10 +3,10 @@
 #ifndef CLI_CHECKSUM_H
 #define CLI_CHECKSUM_H
 
-#include <stddef.h>
 #include <stdint.h>
 
-/* The part of elements first .. first+count-1, of 2, 4 or 8 bytes each. */
-uint64_t checksum(const void *data, size_t element_bytes, int64_t first, int64_t count);
+/* The part of elements first .. first+count-1 of a tensor of 16-bit or of 32-bit elements. */
+uint64_t checksum_16(const uint16_t *elements, int64_t first, int64_t count);
+uint64_t checksum_32(const uint32_t *elements, int64_t first, int64_t count);
 
 #endif

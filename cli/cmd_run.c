@@ -24,12 +24,17 @@ struct run {
     struct outcome outcomes[MMOE_MAX_WORLD]; /* written by rank 0 */
 };
 
+static uint64_t checksum(const struct share *share, enum tensor tensor) {
+    int64_t first = share_first(share, tensor) * tensor_width(share->problem, tensor);
+    int64_t count = share_elements(share, tensor);
+    const void *data = share->data[tensor];
+    return npy_type_bytes(tensor_type(tensor)) == 2 ? checksum_16(data, first, count) : checksum_32(data, first, count);
+}
+
 static void gather_outcomes(struct share *share, struct run *run) {
     struct outcome mine = {.forward = share->forward, .backward = share->backward};
     for (int o = 0; o < OUTPUTS; o++)
-        mine.checksums[o] = checksum(share->data[outputs[o]], npy_type_bytes(tensor_type(outputs[o])),
-                                     share_first(share, outputs[o]) * tensor_width(share->problem, outputs[o]),
-                                     share_elements(share, outputs[o]));
+        mine.checksums[o] = checksum(share, outputs[o]);
     rank_gather(share->rank, &mine, sizeof mine, share->rank->index == 0 ? run->outcomes : NULL);
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +20,19 @@ static int fail(struct share *share, const char *path, const char *what) {
     return rank_fail(share->rank, EXIT_RUN, "'%s' can't be %s: %s", path, what, strerror(errno));
 }
 
+static bool writable_folder(const char *folder) {
+    struct stat status;
+    return !stat(folder, &status) && S_ISDIR(status.st_mode) && !access(folder, W_OK | X_OK);
+}
+
 int save_check(const char *folder) {
+    char copy[PATH_MAX];
     if (strlen(folder) > PATH_MAX - 32)
         return complain(EXIT_INPUT, "--save has %zu characters, expected at most %d", strlen(folder), PATH_MAX - 32);
-    struct stat status;
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return complain(EXIT_INPUT, "--save is '%s', which can't be made: %s", folder, strerror(errno));
-    if (stat(folder, &status) || !S_ISDIR(status.st_mode) || access(folder, W_OK | X_OK))
-        return complain(EXIT_INPUT, "--save is '%s', expected a folder that can be written", folder);
+    strcpy(copy, folder);
+    bool there = !access(folder, F_OK);
+    if (!writable_folder(there ? folder : dirname(copy)))
+        return complain(EXIT_INPUT, "--save is '%s', expected a folder that can be written, or made", folder);
     return 0;
 }
 
@@ -101,7 +107,9 @@ static void each_tensor(struct share *share, const char *folder, file_step *step
 
 int save_tensors(struct share *share, const char *folder) {
     bool first = share->rank->index == 0;
-    if (first)
+    if (first && mkdir(folder, 0777) && errno != EEXIST)
+        fail(share, folder, "made");
+    if (first && !share->rank->code)
         each_tensor(share, folder, make_file);
     bool well = rank_all_well(share->rank);
     if (well) {

@@ -4,10 +4,11 @@
 
 #include "share.h"
 
-/* Makes the folder when there is none. Says what is wrong and returns an exit code when it can't be written. */
+/* Before the work: whether the folder can be written, or made. Says what is wrong and returns an exit code. */
 int save_check(const char *folder);
 
-/* Collective, after forward and backward. The files have other names until all of them are complete. */
+/* Collective, after forward and backward. Makes the folder when there is none. The files have other names until all of
+ * them are complete. */
 int save_tensors(struct share *share, const char *folder);
 
 #endif

@@ -1,6 +1,7 @@
 """Every option with good and bad values: exit codes, and one sentence that names option, value and what was expected."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -214,8 +215,14 @@ def test_save_needs_a_folder(tmp_path):
     plain = tmp_path / "plain"
     plain.write_text("")
     assert "expected a folder that can be written" in refused("run", *TINY, f"--save={plain}")
-    assert "which can't be made" in refused("run", *TINY, f"--save={tmp_path}/no/such")
+    assert "expected a folder that can be written" in refused("run", *TINY, f"--save={tmp_path}/no/such")
     assert plain.read_text() == ""
+
+
+def test_a_refused_run_writes_nothing(tmp_path):
+    assert refused("run", *TINY, "--capacity=7", f"--save={tmp_path}/out")
+    assert refused("bench", *TINY, "--capacity=7", f"--output={tmp_path}/out.json")
+    assert os.listdir(tmp_path) == []
 
 
 def test_output_is_checked_before_the_work(tmp_path):
