@@ -15,7 +15,7 @@ static void post_abort(const struct mmoe_group *group, mmoe_status status, const
         struct mm_abort *abort = &mm_control(group, r)->abort[group->rank];
         abort->call = group->call;
         abort->status = status;
-        snprintf(abort->reason, sizeof abort->reason, "%s", text);
+        snprintf(abort->reason, sizeof abort->reason, "%.*s", (int)sizeof abort->reason - 1, text);
         atomic_store_explicit(&abort->posted, 1, memory_order_release);
         mm_ring(group, r);
     }
