@@ -35,7 +35,7 @@ static mmoe_status check_one_host(const char *local, const char *global, int val
     if (text == NULL) {
         return MMOE_OK;
     }
-    int here;
+    int here = 0;
     mmoe_status status = parse(local, text, 0, INT32_MAX, &here);
     if (status == MMOE_OK && here != value) {
         return mm_fail(MMOE_UNSUPPORTED, "%s is %d and %s is %d: groups across hosts are not supported yet", local,
