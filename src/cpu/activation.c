@@ -19,10 +19,12 @@ static inline float float_of(uint32_t bits) {
     return value;
 }
 
-static inline float power_of_two(int32_t n) { return float_of((uint32_t)(n + 127) << 23); }
+static inline float power_of_two(int32_t n) {
+    return float_of((uint32_t)(n + 127) << 23);
+}
 
-/* exp(-a) for 0 <= a <= 110 (where it is 0 in fp32), NaN for NaN. exp(-a) = 2^n exp(r), |r| <= ln(2) / 2; the polynomial is the Taylor
- * series, whose first missing term is under 1e-8. */
+/* exp(-a) for 0 <= a <= 110 (where it is 0 in fp32), NaN for NaN. exp(-a) = 2^n exp(r), |r| <= ln(2) / 2; the
+ * polynomial is the Taylor series, whose first missing term is under 1e-8. */
 static inline float exp_of_minus(float a) {
     const float round_to_int = 0x1.8p23f; /* added, it pushes the fraction out of the significand */
     float shifted = -a * 0x1.715476p0f + round_to_int;
@@ -61,10 +63,16 @@ static inline float silu(float z) {
     return z * sigmoid(z, &other);
 }
 
-static inline float clip_above(float value, float limit) { return select(value > limit, limit, value); }
-static inline float clip_below(float value, float limit) { return select(value < limit, limit, value); }
+static inline float clip_above(float value, float limit) {
+    return select(value > limit, limit, value);
+}
+static inline float clip_below(float value, float limit) {
+    return select(value < limit, limit, value);
+}
 
-static float limit_or_none(float limit) { return limit > 0.0f ? limit : INFINITY; }
+static float limit_or_none(float limit) {
+    return limit > 0.0f ? limit : INFINITY;
+}
 
 MM_CLONES void mm_silu(int64_t n, const float *restrict z, float *restrict out) {
     for (int64_t i = 0; i < n; i++)

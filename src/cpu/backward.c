@@ -1,5 +1,5 @@
-/* A backward: dispatch the gradients (and x, when gate and up are computed again), the gradients of rows, combine, then the
- * gradients of the weights. These come last, when nothing can fail any more. */
+/* A backward: dispatch the gradients (and x, when gate and up are computed again), the gradients of rows, combine, then
+ * the gradients of the weights. These come last, when nothing can fail any more. */
 #include "base/clock.h"
 #include "cpu/combine.h"
 #include "cpu/dispatch.h"
@@ -17,7 +17,9 @@ struct needs {
     bool recompute;             /* x and gate and up were not kept */
 };
 
-static bool wanted(const mmoe_tensor *tensor) { return tensor->dims != 0; }
+static bool wanted(const mmoe_tensor *tensor) {
+    return tensor->dims != 0;
+}
 
 static bool weight_on_input(const struct mm_cpu_call *call) {
     return call->layer->config.weight_on == MMOE_WEIGHT_ON_INPUT;
@@ -59,8 +61,7 @@ static mmoe_status exchange(struct mm_cpu_call *call, const mmoe_backward_args *
 
 static mmoe_status reserve(struct mm_cpu_call *call, const mmoe_backward_args *args, bool recompute) {
     struct mm_pools *pools = &call->cpu->pools;
-    struct mm_pool_bytes bytes =
-        mm_pool_bytes_of(&call->layer->config, call->plan->view.padded_rows);
+    struct mm_pool_bytes bytes = mm_pool_bytes_of(&call->layer->config, call->plan->view.padded_rows);
     if (!recompute)
         bytes.x = bytes.gate_up = 0;
     mmoe_status status = mm_cpu_pools_reserve(call->cpu, &bytes);

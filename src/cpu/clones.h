@@ -1,7 +1,7 @@
 /* MM_CLONES before a hot loop's function: compiled once for each vector width, chosen when the library is loaded.
  *
- * Bits are the same in every clone: nothing is contracted (-ffp-contract=off), no sum is reordered. Off under sanitizers, whose
- * run time is not ready when the choice is made. */
+ * Bits are the same in every clone: nothing is contracted (-ffp-contract=off), no sum is reordered. Off under
+ * sanitizers, whose run time is not ready when the choice is made. */
 #ifndef MM_CPU_CLONES_H
 #define MM_CPU_CLONES_H
 

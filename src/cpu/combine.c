@@ -7,8 +7,7 @@ mmoe_status mm_combine_arrived(struct mm_cpu_call *call, enum mm_arrival what, c
     struct mmoe_group *group = call->group;
     for (int i = 0; i < group->world; i++) {
         int owner = (group->rank + i) % group->world;
-        int64_t rows =
-            wanted == NULL || wanted[owner] ? mm_plan_rows_between(call->plan, owner, group->rank) : 0;
+        int64_t rows = wanted == NULL || wanted[owner] ? mm_plan_rows_between(call->plan, owner, group->rank) : 0;
         mmoe_status status = mm_call_arrived(group, owner, what, rows);
         if (status != MMOE_OK)
             return status;

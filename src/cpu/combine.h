@@ -13,8 +13,8 @@ mmoe_status mm_combine_await(struct mm_cpu_call *call, enum mm_arrival what, boo
 /* out [T, H]: the rows of each token, summed in fp32 in slot order and rounded once; +0 for a token without one. */
 mmoe_status mm_combine_sum(const struct mm_cpu_call *call, const mmoe_tensor *out);
 
-/* Adds up the parts of dw (as many as its columns have tiles) of the rows of sources with `wanted` and writes them to the dw slots of
- * their ranks. */
+/* Adds up the parts of dw (as many as its columns have tiles) of the rows of sources with `wanted` and writes them to
+ * the dw slots of their ranks. */
 void mm_combine_push_dw(const struct mm_cpu_call *call, int64_t parts, const bool *wanted);
 
 /* out [T, K]: what came back for each slot; 0 where nothing did. */

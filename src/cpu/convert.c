@@ -10,7 +10,9 @@ struct mm_matrix mm_matrix_of(const mmoe_tensor *tensor) {
     return (struct mm_matrix){tensor->data, tensor->dtype, {tensor->stride[0], tensor->stride[1]}};
 }
 
-static size_t dtype_bytes(mmoe_dtype dtype) { return dtype == MMOE_BF16 ? sizeof(uint16_t) : sizeof(float); }
+static size_t dtype_bytes(mmoe_dtype dtype) {
+    return dtype == MMOE_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
 
 struct mm_matrix mm_matrix_of_expert(const mmoe_tensor *tensor, int64_t index) {
     struct mm_matrix matrix = {NULL, tensor->dtype, {tensor->stride[1], tensor->stride[2]}};
@@ -46,11 +48,13 @@ MM_CLONES void mm_add_widened(int64_t n, const uint16_t *restrict in, float *res
         sum[i] += mm_bf16_to_float(in[i]);
 }
 
-/* A matrix whose rows are not contiguous is read in squares this wide, so that a cache line read down a column is used up
- * before it is gone. */
+/* A matrix whose rows are not contiguous is read in squares this wide, so that a cache line read down a column is used
+ * up before it is gone. */
 enum { SQUARE = 16 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 void mm_widen_tile(const struct mm_matrix *in, int64_t row, int64_t col, int64_t rows, int64_t cols, float *out,
                    int64_t pitch) {

@@ -1,7 +1,7 @@
 /* Moving bf16 matrices: to fp32 and back, from and to any strides.
  *
- * A strided matrix is a pointer to its element (0, 0) and two strides in elements, as in mmoe_tensor. The contiguous side of a
- * move is row-major with the pitch that is said. */
+ * A strided matrix is a pointer to its element (0, 0) and two strides in elements, as in mmoe_tensor. The contiguous
+ * side of a move is row-major with the pitch that is said. */
 #ifndef MM_CPU_CONVERT_H
 #define MM_CPU_CONVERT_H
 
@@ -43,8 +43,8 @@ void mm_widen_tile(const struct mm_matrix *in, int64_t row, int64_t col, int64_t
 void mm_read_row(const struct mm_matrix *in, int64_t row, int64_t cols, uint16_t *out);
 void mm_write_row(const struct mm_matrix *out, int64_t row, int64_t cols, const uint16_t *in);
 
-/* in [rows, cols], row pitch `pitch`, to the tile at (row, col) of a bf16 or fp32 matrix: overwritten, or added to what is
- * there in fp32 and rounded once. */
+/* in [rows, cols], row pitch `pitch`, to the tile at (row, col) of a bf16 or fp32 matrix: overwritten, or added to what
+ * is there in fp32 and rounded once. */
 void mm_store_tile(const struct mm_matrix *out, int64_t row, int64_t col, int64_t rows, int64_t cols, const float *in,
                    int64_t pitch, int accumulate);
 

@@ -5,8 +5,12 @@
 
 enum { BLOCK = 128 };
 
-static int64_t blocks_of(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t blocks_of(int64_t n) {
+    return (n + BLOCK - 1) / BLOCK;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 struct writing {
     struct mm_matrix from;

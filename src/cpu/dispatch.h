@@ -14,8 +14,8 @@ struct mm_leg {
 /* Copies the own tensor to the own slot. With one rank there is no need: rows are pulled from the tensor. */
 mmoe_status mm_dispatch_write(const struct mm_cpu_call *call, const struct mm_leg *leg);
 
-/* Fetches each token once, writes it to all its rows, and tells each rank when its slots are read. Only the rows of sources with
- * `wanted` (NULL: of all). */
+/* Fetches each token once, writes it to all its rows, and tells each rank when its slots are read. Only the rows of
+ * sources with `wanted` (NULL: of all). */
 mmoe_status mm_dispatch_pull(struct mm_cpu_call *call, const struct mm_leg *legs, int count, const bool *wanted);
 
 #endif

@@ -21,8 +21,7 @@ static mmoe_status exchange(struct mm_cpu_call *call, const mmoe_forward_args *a
 /* Pools for the rows of this call. Rows that are kept go to the saved state from the start. */
 static mmoe_status reserve(struct mm_cpu_call *call, const mmoe_forward_args *args) {
     struct mm_pools *pools = &call->cpu->pools;
-    struct mm_pool_bytes bytes =
-        mm_pool_bytes_of(&call->layer->config, call->plan->view.padded_rows);
+    struct mm_pool_bytes bytes = mm_pool_bytes_of(&call->layer->config, call->plan->view.padded_rows);
     struct mm_cpu_saved *kept =
         args->saved != NULL && args->saved->keep == MMOE_KEEP_ROWS ? args->saved->backend_state : NULL;
     mmoe_status status = kept != NULL ? mm_cpu_kept_reserve(kept, &bytes) : MMOE_OK;

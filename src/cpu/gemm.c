@@ -1,21 +1,21 @@
 /* Products on OpenBLAS, batch-invariant.
  *
- * The contract: a row of C = A B has the same bits whatever the other rows are, wherever in the batch it lies, and at any
- * number of threads. So every sgemm is single-threaded, and the sizes are chosen so that OpenBLAS treats all rows of a block
- * alike. Whether it does depends on the kernel it picked for this CPU, so we don't assume, we try (mm_gemm_probe): multiply a
- * block of equal rows, at each block size. A size is good when all rows of the result have equal bits, and when these are
- * the bits that the other good sizes give. The kernels have no branch on the data, so equal rows in give equal rows out for
- * all data or for none. Then most rows of an expert go in the largest good block and the tail in smaller ones,
- * padded with zeros.
+ * The contract: a row of C = A B has the same bits whatever the other rows are, wherever in the batch it lies, and at
+ * any number of threads. So every sgemm is single-threaded, and the sizes are chosen so that OpenBLAS treats all rows
+ * of a block alike. Whether it does depends on the kernel it picked for this CPU, so we don't assume, we try
+ * (mm_gemm_probe): multiply a block of equal rows, at each block size. A size is good when all rows of the result have
+ * equal bits, and when these are the bits that the other good sizes give. The kernels have no branch on the data, so
+ * equal rows in give equal rows out for all data or for none. Then most rows of an expert go in the largest good block
+ * and the tail in smaller ones, padded with zeros.
  *
- * Two forms are tried. The direct one computes C [rows, cols]; the other C^T [cols, rows], turned round afterwards. OpenBLAS
- * 0.3.21 with its AVX-512 kernels (and Sandybridge's, Nehalem's) is good in the direct form at all sizes; with its AVX2
- * kernels (Haswell, Zen) the direct form is good only up to 8 rows, C^T up to 16: their 16-row blocks round differently from
- * the ones that follow. The form that allows larger blocks wins.
+ * Two forms are tried. The direct one computes C [rows, cols]; the other C^T [cols, rows], turned round afterwards.
+ * OpenBLAS 0.3.21 with its AVX-512 kernels (and Sandybridge's, Nehalem's) is good in the direct form at all sizes; with
+ * its AVX2 kernels (Haswell, Zen) the direct form is good only up to 8 rows, C^T up to 16: their 16-row blocks round
+ * differently from the ones that follow. The form that allows larger blocks wins.
  *
- * Depth is cut at fixed places, each panel converted to fp32 in the thread's own memory and added to C by sgemm (beta = 1); the
- * cuts depend on the depth alone. Weight gradients need none of this: their sum runs over the rows of one expert,
- * in the same order and the same calls at any W. */
+ * Depth is cut at fixed places, each panel converted to fp32 in the thread's own memory and added to C by sgemm (beta =
+ * 1); the cuts depend on the depth alone. Weight gradients need none of this: their sum runs over the rows of one
+ * expert, in the same order and the same calls at any W. */
 #include <cblas.h>
 #include <string.h>
 
@@ -24,12 +24,17 @@
 
 enum { LARGEST = 8, SMALLEST = 3 }; /* log2 of the block sizes tried */
 _Static_assert(1 << LARGEST == MM_GEMM_ROWS, "the largest block");
+_Static_assert(MM_GEMM_RUN_PADDED % MM_GEMM_ROWS == 0 && MM_GEMM_RUN_PADDED >= MM_GEMM_RUN_MAX, "a run in blocks");
 
 /* The direct form needs no turning round; below this many rows a block it is slower than C^T all the same. */
 enum { DIRECT_ENOUGH = 64 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
 
 size_t mm_workspace_a(int64_t depth) {
     size_t product = (size_t)MM_GEMM_ROWS * larger((size_t)smaller(depth, MM_GEMM_PANEL), MM_GEMM_COLS);
@@ -42,7 +47,7 @@ size_t mm_workspace_b(int64_t depth) {
 }
 
 size_t mm_workspace_c(void) {
-    return larger((size_t)MM_GEMM_RUN_MAX * MM_GEMM_COLS, (size_t)MM_OUTER_ROWS * MM_OUTER_COLS);
+    return larger((size_t)MM_GEMM_RUN_PADDED * MM_GEMM_COLS, (size_t)MM_OUTER_ROWS * MM_OUTER_COLS);
 }
 
 /* One block: c (+)= a [rows, depth] b, as C or C^T. */

@@ -11,9 +11,11 @@
 #define MM_GEMM_COLS 256
 #define MM_GEMM_PANEL 1024
 
-/* A product is computed over runs of an expert's rows: MM_GEMM_RUN each, the last one up to MM_GEMM_RUN_MAX - 1. */
+/* A product is computed over runs of an expert's rows: MM_GEMM_RUN each, the last one up to MM_GEMM_RUN_MAX - 1, which
+ * whole blocks of any size cover within MM_GEMM_RUN_PADDED. */
 #define MM_GEMM_RUN 512
 #define MM_GEMM_RUN_MAX 640
+#define MM_GEMM_RUN_PADDED 768
 
 /* Tile of a weight gradient, and its rows converted at a time. */
 #define MM_OUTER_ROWS 256

@@ -215,11 +215,15 @@ mmoe_status mm_products_weighted_h(const struct mm_cpu_call *call, int64_t runs)
 /* dX = dgate * W1 + dup * W3 as one product, 2I deep: rows of W1, then of W3. */
 static void load_gate_then_up(const void *context, int64_t depth, int64_t count, float *b) {
     const struct tile *tile = context;
-    int64_t of_gate = depth >= tile->intermediate ? 0 : tile->intermediate - depth;
-    of_gate = of_gate < count ? of_gate : count;
-    mm_widen_tile(&tile->gate, depth, tile->at, of_gate, tile->width, b, tile->width);
-    mm_widen_tile(&tile->up, depth + of_gate - tile->intermediate, tile->at, count - of_gate, tile->width,
-                  b + of_gate * tile->width, tile->width);
+    const int64_t intermediate = tile->intermediate, end = depth + count;
+    if (depth < intermediate)
+        mm_widen_tile(&tile->gate, depth, tile->at, (end < intermediate ? end : intermediate) - depth, tile->width, b,
+                      tile->width);
+    if (end > intermediate) {
+        int64_t from = depth > intermediate ? depth : intermediate;
+        mm_widen_tile(&tile->up, from - intermediate, tile->at, end - from, tile->width,
+                      b + (from - depth) * tile->width, tile->width);
+    }
 }
 
 static void dx_task(const void *context, int64_t index, int thread) {

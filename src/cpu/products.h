@@ -15,15 +15,15 @@ mmoe_status mm_products_gate_up(const struct mm_cpu_call *call, int64_t runs, bo
 /* The experts' outputs from call->h, written to the combine slots of their tokens' ranks. */
 mmoe_status mm_products_down(const struct mm_cpu_call *call, int64_t runs);
 
-/* From call->dy and call->gate_up: call->dgrad, the operand w*h of dW2 in call->h, and (weight on output) the tiles' parts of dw
- * in call->dw. */
+/* From call->dy and call->gate_up: call->dgrad, the operand w*h of dW2 in call->h, and (weight on output) the tiles'
+ * parts of dw in call->dw. */
 mmoe_status mm_products_dh(const struct mm_cpu_call *call, int64_t runs);
 
 /* Of these only w*h: for rows whose other gradients nobody wants. */
 mmoe_status mm_products_weighted_h(const struct mm_cpu_call *call, int64_t runs);
 
-/* From call->dgrad: the tokens' gradients, written to the combine slots of the ranks that want them, and (weight on input) the tiles'
- * parts of dw in call->dw. */
+/* From call->dgrad: the tokens' gradients, written to the combine slots of the ranks that want them, and (weight on
+ * input) the tiles' parts of dw in call->dw. */
 mmoe_status mm_products_dx(const struct mm_cpu_call *call, int64_t runs);
 
 #endif

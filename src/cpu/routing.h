@@ -11,8 +11,8 @@ mmoe_status mm_routing_check(const mmoe_layer_config *layer, const mmoe_tensor *
 /* Writes the ids (as int32) and weights to every rank's segment; they have been checked. */
 void mm_routing_push(struct mm_cpu_call *call, const mmoe_tensor *ids, const mmoe_tensor *weights);
 
-/* The plan of the current call from all ranks' ids and weights, in call->plan: the histogram with the verdict on capacity, then the
- * row map. What fails on this rank alone is MMOE_OUT_OF_MEMORY. */
+/* The plan of the current call from all ranks' ids and weights, in call->plan: the histogram with the verdict on
+ * capacity, then the row map. What fails on this rank alone is MMOE_OUT_OF_MEMORY. */
 mmoe_status mm_routing_count(struct mm_cpu_call *call);
 mmoe_status mm_routing_fill(struct mm_cpu_call *call);
 

@@ -34,10 +34,13 @@ mmoe_status mm_cpu_group_open(struct mmoe_group *group) {
     if (status != MMOE_OK)
         return status;
     group->backend_state = cpu;
-    /* The loops over blocks are ours: OpenBLAS must not cut a product among threads of its own, which would change bits. */
-    openblas_set_num_threads(1);
+    /* The loops over blocks are ours: OpenBLAS must not cut a product among threads of its own, which would change
+     * bits. */
+    if (openblas_get_num_threads() != 1)
+        openblas_set_num_threads(1);
     cpu->threads = mm_pool_threads(&group->config, group->world);
-    status = mm_alloc_zero((void **)&cpu->spaces, (size_t)cpu->threads * sizeof *cpu->spaces, "the threads' workspaces");
+    status =
+        mm_alloc_zero((void **)&cpu->spaces, (size_t)cpu->threads * sizeof *cpu->spaces, "the threads' workspaces");
     if (status == MMOE_OK)
         status = mm_pool_create(cpu->threads, &cpu->pool);
     if (status != MMOE_OK)
@@ -129,7 +132,9 @@ mmoe_status mm_cpu_layer_open(struct mmoe_layer *layer) {
     return MMOE_OK;
 }
 
-void mm_cpu_layer_close(struct mmoe_layer *layer) { mm_free(&layer->backend_state); }
+void mm_cpu_layer_close(struct mmoe_layer *layer) {
+    mm_free(&layer->backend_state);
+}
 
 /* ---- Saved state ---- */
 

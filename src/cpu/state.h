@@ -75,8 +75,8 @@ struct mm_cpu_call {
     const struct mm_cpu_layer *products;
     int64_t hidden, intermediate, top_k, tokens;
     struct mm_plan *plan;
-    const mmoe_tensor *gate, *up, *down;           /* the weights */
-    uint16_t *x, *dy, *gate_up, *h, *dgrad;        /* the rows in use, as in struct mm_pools */
+    const mmoe_tensor *gate, *up, *down;    /* the weights */
+    uint16_t *x, *dy, *gate_up, *h, *dgrad; /* the rows in use, as in struct mm_pools */
     float *dw;
     bool wants_dx[MMOE_MAX_WORLD], wants_dw[MMOE_MAX_WORLD]; /* backward: what each rank wants back */
     mmoe_report report;
@@ -103,13 +103,16 @@ mmoe_status mm_cpu_run(const struct mm_cpu_call *call, int64_t count, mm_cpu_tas
 /* The same, but goes on to the end whatever the peers do. */
 void mm_cpu_run_to_end(const struct mm_cpu_call *call, int64_t count, mm_cpu_task *task, const void *context);
 
-/* Writes the runs that cover the rows of the sources with `wanted` (NULL: of all) to the pool, and returns their number. */
+/* Writes the runs that cover the rows of the sources with `wanted` (NULL: of all) to the pool, and returns their
+ * number. */
 int64_t mm_cpu_make_runs(const struct mm_cpu_call *call, const bool *wanted);
 
 /* The header of this rank for the current call. */
 struct mm_header mm_cpu_header(const struct mm_cpu_call *call, enum mm_call_kind kind);
 
-static inline struct mm_run *mm_cpu_runs(const struct mm_cpu_call *call) { return call->cpu->pools.runs.data; }
+static inline struct mm_run *mm_cpu_runs(const struct mm_cpu_call *call) {
+    return call->cpu->pools.runs.data;
+}
 
 static inline const struct mm_workspace *mm_cpu_space(const struct mm_cpu_call *call, int thread) {
     return &call->cpu->spaces[thread];

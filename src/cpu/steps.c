@@ -34,7 +34,9 @@ mmoe_report mm_cpu_report(const struct mm_cpu_call *call) {
     return report;
 }
 
-static bool working(void *group) { return mm_call_working(group); }
+static bool working(void *group) {
+    return mm_call_working(group);
+}
 
 static bool working_to_end(void *group) {
     mm_call_working(group);

@@ -1,5 +1,5 @@
-/* Weight gradients; see wgrad.h. A task is one tile of one expert's dW1 and dW3 together (they share the rows of x), or of its
- * dW2. Its rows are converted MM_OUTER_DEPTH at a time, counted from the expert's first row. */
+/* Weight gradients; see wgrad.h. A task is one tile of one expert's dW1 and dW3 together (they share the rows of x), or
+ * of its dW2. Its rows are converted MM_OUTER_DEPTH at a time, counted from the expert's first row. */
 #include <string.h>
 
 #include "cpu/wgrad.h"
