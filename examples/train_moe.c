@@ -168,7 +168,7 @@ static const struct number {
 } NUMBERS[] = {
     {"ranks", offsetof(struct options, ranks), 4, 1, TOKEN_BLOCKS, false,
      "ranks that share the experts: 1, 2, 4, 8, 16"},
-    {"steps", offsetof(struct options, steps), 1500, 1, 100000000, true, "training steps"},
+    {"steps", offsetof(struct options, steps), 2000, 1, 100000000, true, "training steps"},
     {"seed", offsetof(struct options, seed), 1, 0, INT32_MAX, true, "of all random numbers"},
     {"tokens", offsetof(struct options, tokens), 2048, 16, 1 << 20, true, "batch of all ranks, a multiple of 16"},
     {"context", offsetof(struct options, context), 16, 1, 1024, true, "bytes that the model sees"},
@@ -416,6 +416,7 @@ static void make_model(struct model *m) {
     m->load = keep(&m->shelf, o->layers * o->experts, sizeof(int64_t));
     m->sample = keep(&m->shelf, o->context + o->sample, 1);
     draw_parameters(m);
+    round_experts(m, m->at.replicated, m->at.total - m->at.replicated);
 }
 
 /* ---- One rank ----------------------------------------------------------------------------------------------- */
@@ -917,14 +918,15 @@ static void load_checkpoint(struct model *m) {
 
 static const char LOG_HEAD[] = "step,train_loss,validation_loss,tokens_per_second,load_imbalance\n";
 
-/* Keeps the lines of the log up to this step: those after it are about to be made again. */
+/* Keeps the whole lines of the log up to this step: those after it are about to be made again. */
 static void trim_log(const char *path, int64_t step) {
     FILE *file = fopen(path, "r+");
     if (file == NULL)
         die("%s cannot be opened: %s", path, strerror(errno));
     char line[200];
     off_t end = 0;
-    while (fgets(line, sizeof line, file) != NULL && (end == 0 || strtoll(line, NULL, 10) <= step))
+    while (fgets(line, sizeof line, file) != NULL && strchr(line, '\n') != NULL &&
+           (end == 0 || strtoll(line, NULL, 10) <= step))
         end = ftello(file);
     if (ftruncate(fileno(file), end) != 0 || fclose(file) != 0)
         die("%s cannot be shortened: %s", path, strerror(errno));
@@ -1174,6 +1176,8 @@ static void *run_rank(void *argument) {
     struct rank *r = argument;
     make_layers(r);
     train(r);
+    if (r->number == 0)
+        signal(SIGINT, SIG_DFL); /* nothing is left to lose */
     if (!r->model->stop)
         generate(r);
     destroy_layers(r);
@@ -1225,9 +1229,7 @@ static void open_folder(struct model *m) {
         return;
     }
     load_checkpoint(m);
-    for (int64_t l = 0; l < m->options.layers; l++)
-        for (int part = GATE; part <= DOWN; part++)
-            round_experts(m, m->at.expert[l][part], m->options.experts * m->options.intermediate * m->options.hidden);
+    round_experts(m, m->at.replicated, m->at.total - m->at.replicated);
     trim_log(m->log, m->progress.step);
 }
 
