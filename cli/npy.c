@@ -259,7 +259,7 @@ void npy_header(enum npy_type type, const int64_t *shape, int dims, char header[
                          d + 1 < dims || dims == 1 ? ", " : "");
     used += snprintf(text + used, sizeof text - (size_t)used, "), }");
     memcpy(header, "\x93NUMPY\x01\x00", 8);
-    header[8] = NPY_HEADER_BYTES - 10;
+    header[8] = (char)(NPY_HEADER_BYTES - 10);
     header[9] = 0;
     memset(header + 10, ' ', NPY_HEADER_BYTES - 10);
     memcpy(header + 10, text, (size_t)used);
