@@ -29,6 +29,8 @@ mmoe_status mm_buffer_reserve(struct mm_buffer *buffer, size_t bytes, const char
 void mm_buffer_free(struct mm_buffer *buffer);
 
 /* `bytes` rounded up to a multiple of MM_ALIGN. */
-static inline size_t mm_align(size_t bytes) { return (bytes + MM_ALIGN - 1) / MM_ALIGN * MM_ALIGN; }
+static inline size_t mm_align(size_t bytes) {
+    return (bytes + MM_ALIGN - 1) / MM_ALIGN * MM_ALIGN;
+}
 
 #endif

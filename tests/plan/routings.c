@@ -192,5 +192,6 @@ int main(void) {
         cmocka_unit_test(b10_duplicates_have_a_row_each),    cmocka_unit_test(b15_every_rank_reaches_the_same_verdict),
         cmocka_unit_test(a_reserved_plan_allocates_nothing),
     };
+    rig_poison_allocations(0xff);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

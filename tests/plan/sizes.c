@@ -108,5 +108,6 @@ int main(void) {
         cmocka_unit_test(b18_ids_of_any_strides_are_read),
         cmocka_unit_test(b09_ids_out_of_range_are_named),
     };
+    rig_poison_allocations(0xff);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
