@@ -33,6 +33,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -1098,11 +1099,11 @@ static void train_step(struct rank *r, int64_t step) {
 }
 
 /* Ctrl-C ends training after the step in which it comes. */
-static volatile sig_atomic_t interrupted;
+static atomic_bool interrupted;
 
 static void note_interrupt(int signal_number) {
     (void)signal_number;
-    interrupted = 1;
+    interrupted = true;
 }
 
 static void train(struct rank *r) {
