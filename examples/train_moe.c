@@ -499,7 +499,8 @@ static void linear(const struct rank *r, int64_t tokens, int64_t in, int64_t out
 }
 
 /* With y = x W^T:  dx = dy W,  dW = dy^T x.
- * dx[T,in] = beta * dx + dy[T,out] W[out,in]; dW[out,in] += dy^T x, in the gradients of each block. */
+ * dx[T,in] = beta * dx + dy[T,out] W[out,in]; dW[out,in] += dy^T x, in the gradients of each block. A block's dW comes
+ * before its dx, which may therefore take the place of x. */
 static void linear_backward(const struct rank *r, int64_t in, int64_t out, const float *x, int64_t weight,
                             const float *dy, float beta, float *dx) {
     for (int64_t t = 0; t < r->tokens; t += r->block) {
@@ -592,6 +593,8 @@ static void route(const struct rank *r, int64_t l, int64_t tokens) {
             for (int32_t e = 0; e < experts; e++)
                 if (p[e] >= 0 && (best < 0 || p[e] + bias[e] > p[best] + bias[best]))
                     best = e;
+            if (best < 0)
+                die("training has diverged: a router score is not a number");
             ids[k] = best;
             chosen += w[k] = p[best];
             p[best] = -1; /* taken */
