@@ -32,7 +32,7 @@ mmoe_status mm_check_layer_in_group(const mmoe_layer_config *config, const mmoe_
 mmoe_status mm_check_row_numbers(int64_t rows, int64_t local_experts);
 
 /* What is expected of a tensor. */
-#define MM_ANY (-1) /* a length that is not fixed: T */
+#define MM_ANY INT64_MIN /* a length that is not fixed: T */
 #define MM_DTYPE(d) (1u << (d))
 
 struct mm_expect {
