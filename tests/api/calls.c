@@ -267,7 +267,7 @@ static bool check_verdict(struct rig_rank *rank, int spoiler_rank, mmoe_status s
     RIG_TRY(rank, status == (own ? MMOE_INVALID_ARGUMENT : MMOE_REFUSED), "%s (%s), expected \"%s\"",
             mmoe_status_name(status), mmoe_last_error(), sentence);
     RIG_TRY(rank, strstr(mmoe_last_error(), sentence) != NULL, "\"%s\", expected \"%s\"", mmoe_last_error(), sentence);
-    char culprit[16];
+    char culprit[24];
     snprintf(culprit, sizeof culprit, "rank %d", spoiler_rank);
     RIG_TRY(rank, own || strstr(mmoe_last_error(), culprit) != NULL, "\"%s\" doesn't name %s", mmoe_last_error(),
             culprit);

@@ -94,9 +94,9 @@ static void random_tensors_are_judged_as_by_their_bytes(void **state) {
     (void)state;
     static struct { _Alignas(16) unsigned char bytes[4096]; } scratch;
     assert_true(sizeof scratch >= mm_overlap_bytes(MOST_EXPERTS));
-    int refused = 0, interleaved = 0;
-    for (uint64_t seed = 0; seed < (uint64_t)rig_scaled("pairs of tensors", SEEDS, SEEDS / 10); seed++) {
-        struct rig_random random = rig_seed(seed);
+    int pairs = rig_scaled("pairs of tensors", SEEDS, SEEDS / 10), refused = 0, interleaved = 0;
+    for (int pair = 0; pair < pairs; pair++) {
+        struct rig_random random = rig_seed((uint64_t)pair);
         void *experts[2][MOST_EXPERTS];
         mmoe_tensor a = pick_tensor(&random, experts[0]), b = pick_tensor(&random, experts[1]);
         struct mm_argument arguments[] = {{.expect.name = "a", .tensor = &a, .output = true},
@@ -118,7 +118,7 @@ static void random_tensors_are_judged_as_by_their_bytes(void **state) {
         refused += overlaps;
         interleaved += !overlaps;
     }
-    assert_true(refused > 1000 && interleaved > 1000);
+    assert_true(refused > pairs / 20 && interleaved > pairs / 20); /* both verdicts are common */
 }
 
 /* Real sizes: gate and up halves of one [El, 2I, H] tensor, and slices of columns and rows of a wider one. */
