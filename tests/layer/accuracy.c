@@ -7,6 +7,7 @@
 
 static void check_bar(int64_t hidden, int64_t intermediate, int64_t top_k, int64_t tokens_a_rank,
                       enum rig_routing routing) {
+    tokens_a_rank /= rig_scaled("a part of the tokens: one over", 1, 4);
     mmoe_layer_config layer = rig_layer(hidden, intermediate, 8, top_k);
     const int64_t tokens[2] = {tokens_a_rank, tokens_a_rank}, all[1] = {2 * tokens_a_rank};
     struct rig_options options = {0};

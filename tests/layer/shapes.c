@@ -109,7 +109,7 @@ static void b18_transposed_weights_of_odd_pitch(void **state) {
 static void b19_hidden_sizes_of_real_models(void **state) {
     (void)state;
     static const int64_t sizes[] = {64, 72, 1536, 2048, 2880, 3072, 6144, 7168};
-    int count = rig_scaled("hidden sizes", COUNT(sizes), 5);
+    int count = rig_scaled("hidden sizes", COUNT(sizes), 3);
     for (int i = 0; i < count; i++) {
         mmoe_layer_config layer = rig_layer(sizes[i], 24, 4, 2);
         struct rig_options options = {0};

@@ -92,40 +92,42 @@ void rig_tensor_free(struct rig_tensor *tensor) {
     *tensor = (struct rig_tensor){0};
 }
 
-/* Calls `each` with the address of every element, in contiguous order. */
-static void walk(const mmoe_tensor *view, void (*each)(void *context, unsigned char *element, size_t size),
+/* Calls `each` with the address and the bytes of every run of elements that lie next to one another, in contiguous
+ * order. */
+static void walk(const mmoe_tensor *view, void (*each)(void *context, unsigned char *run, size_t bytes),
                  void *context) {
-    size_t size = rig_element_bytes(view->dtype);
+    int64_t size = (int64_t)rig_element_bytes(view->dtype);
     bool stack = view->dims == 3;
     int64_t count = stack ? view->shape[0] : 1, rows = view->shape[stack], cols = view->shape[stack + 1];
+    int64_t run = view->stride[stack + 1] == 1 && cols > 0 ? cols : 1;
     for (int64_t e = 0; e < count; e++) {
         unsigned char *matrix = view->experts ? view->experts[e] : view->data;
         int64_t skip = stack && !view->experts ? e * view->stride[0] : 0;
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < cols; j++)
-                each(context, matrix + (skip + i * view->stride[stack] + j * view->stride[stack + 1]) * (int64_t)size,
-                     size);
+            for (int64_t j = 0; j < cols; j += run)
+                each(context, matrix + (skip + i * view->stride[stack] + j * view->stride[stack + 1]) * size,
+                     (size_t)(run * size));
     }
 }
 
-static void put_one(void *context, unsigned char *element, size_t size) {
+static void put_run(void *context, unsigned char *run, size_t bytes) {
     const unsigned char **next = context;
-    memcpy(element, *next, size);
-    *next += size;
+    memcpy(run, *next, bytes);
+    *next += bytes;
 }
 
 void rig_tensor_put(struct rig_tensor *tensor, const void *values) {
-    walk(&tensor->view, put_one, &values);
+    walk(&tensor->view, put_run, &values);
     memcpy(tensor->snapshot, tensor->memory, tensor->bytes);
 }
 
-static void poison_one(void *context, unsigned char *element, size_t size) {
+static void poison_run(void *context, unsigned char *run, size_t bytes) {
     const int *poison = context;
-    memset(element, *poison, size);
+    memset(run, *poison, bytes);
 }
 
 void rig_tensor_poison(struct rig_tensor *tensor, int poison) {
-    walk(&tensor->view, poison_one, &poison);
+    walk(&tensor->view, poison_run, &poison);
     memcpy(tensor->snapshot, tensor->memory, tensor->bytes);
 }
 
@@ -134,17 +136,17 @@ struct take {
     unsigned char *next;
 };
 
-/* Reads the element, then puts back what it was before the call. */
-static void take_one(void *context, unsigned char *element, size_t size) {
+/* Reads the run, then puts back what it was before the call. */
+static void take_run(void *context, unsigned char *run, size_t bytes) {
     struct take *take = context;
-    memcpy(take->next, element, size);
-    take->next += size;
-    memcpy(element, take->tensor->snapshot + (element - take->tensor->memory), size);
+    memcpy(take->next, run, bytes);
+    take->next += bytes;
+    memcpy(run, take->tensor->snapshot + (run - take->tensor->memory), bytes);
 }
 
 bool rig_tensor_take(struct rig_tensor *tensor, void *values) {
     struct take take = {tensor, values};
-    walk(&tensor->view, take_one, &take);
+    walk(&tensor->view, take_run, &take);
     return rig_tensor_intact(tensor);
 }
 
