@@ -37,14 +37,25 @@ struct steps {
     int count;
 };
 
-static const struct rig_options nested_options[2] = {{.keep = MMOE_KEEP_PLAN}, {.keep = MMOE_KEEP_ROWS}};
+static const mmoe_keep nested_keep[2] = {MMOE_KEEP_PLAN, MMOE_KEEP_ROWS};
+
+/* What a step asks for changes too: a rank that wants nothing back from its peers ends a backward, and comes with the
+ * next call, while they still read its tokens. */
+static struct rig_options nested_options(int layer, int step) {
+    static const unsigned omitted[] = {0, 1u << RIG_DX, 1u << RIG_DX | 1u << RIG_DWEIGHTS, 1u << RIG_DWEIGHTS};
+    struct rig_options options = {.keep = nested_keep[layer]};
+    for (int r = 0; r < 2; r++)
+        options.omit[r] = omitted[(step + layer + r * (step / 4)) % 4];
+    return options;
+}
 
 /* Forward and forward, backward and backward: the second layer's calls come between the first's. */
 static bool nested_step(struct rig_rank *rank, mmoe_layer *const layers[2], mmoe_saved *const saved[2],
-                        struct rig_batch *const batches[2]) {
+                        struct rig_batch *const batches[2], int step) {
+    struct rig_options options[2] = {nested_options(0, step), nested_options(1, step)};
     struct rig_call calls[2];
     for (int i = 0; i < 2; i++) {
-        calls[i] = rig_call_make(rank, batches[i], &nested_options[i], saved[i], 0xff);
+        calls[i] = rig_call_make(rank, batches[i], &options[i], saved[i], 0xff);
         RIG_TRY(rank, mmoe_forward(layers[i], &calls[i].forward) == MMOE_OK, "%s", mmoe_last_error());
     }
     for (int i = 1; i >= 0; i--)
@@ -64,11 +75,11 @@ static void nested_body(struct rig_rank *rank, void *context) {
     mmoe_saved *saved[2];
     for (int i = 0; i < 2; i++) {
         RIG_OK(rank, mmoe_layer_create(rank->group, &batches[i]->layer, &layers[i]));
-        RIG_OK(rank, mmoe_saved_create(layers[i], nested_options[i].keep, &saved[i]));
+        RIG_OK(rank, mmoe_saved_create(layers[i], nested_keep[i], &saved[i]));
     }
     for (int step = 0; step < steps->count; step++) {
         struct rig_batch *now[2] = {&batches[0][step], &batches[1][step]};
-        if (!nested_step(rank, layers, saved, now))
+        if (!nested_step(rank, layers, saved, now, step))
             return;
     }
     for (int i = 0; i < 2; i++) {
@@ -102,10 +113,10 @@ static void b31_no_step_sees_another(enum rig_kind kind, int count) {
     world.hook = (struct mm_hook){sleep_now_and_then, &delays};
     world.seconds = 120;
     rig_world_run(&world, nested_body, &steps);
-    struct rig_options options = {0};
     for (int step = 0; step < count; step++) {
-        rig_compare(&first[step], &options, RIG_EXACT);
-        rig_compare(&second[step], &options, RIG_EXACT);
+        struct rig_options options[2] = {nested_options(0, step), nested_options(1, step)};
+        rig_compare(&first[step], &options[0], RIG_EXACT);
+        rig_compare(&second[step], &options[1], RIG_EXACT);
         rig_batch_free(&first[step]);
         rig_batch_free(&second[step]);
     }

@@ -2,6 +2,7 @@
 #include "proof.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bf16.h"
@@ -95,7 +96,48 @@ static void each_rank_leaves_out_its_own(void **state) {
     }
 }
 
-/* Two layers' worth of one forward: the saved state is not consumed by a backward. */
+/* A forward, then two backwards that want no gradient of a token: once all have met for the second, all have ended the
+ * first, and nothing may have come into this rank's slots. */
+static void nothing_sent_body(struct rig_rank *rank, void *context) {
+    struct rig_batch *batch = context;
+    struct rig_options options = {.omit = {1u << RIG_DX | 1u << RIG_DWEIGHTS, 1u << RIG_DX | 1u << RIG_DWEIGHTS}};
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    mmoe_report report;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &batch->layer, &layer));
+    RIG_OK(rank, mmoe_saved_create(layer, MMOE_KEEP_PLAN, &saved));
+    struct rig_call call = rig_call_make(rank, batch, &options, saved, 0xff);
+    RIG_OK(rank, mmoe_forward(layer, &call.forward));
+    const unsigned char *slots = rank->group->segment[rank->rank] + rank->group->layout.combine;
+    size_t bytes = rank->group->layout.bytes - rank->group->layout.combine;
+    unsigned char *before = malloc(bytes);
+    memcpy(before, slots, bytes);
+    call.backward.report = &report;
+    for (int i = 0; i < 2; i++) {
+        RIG_OK(rank, mmoe_backward(layer, &call.backward));
+        RIG_EXPECT(rank, report.bytes_pushed == 0, "%lld bytes pushed", (long long)report.bytes_pushed);
+    }
+    RIG_EXPECT(rank, memcmp(before, slots, bytes) == 0, "a gradient that nobody wants was sent");
+    free(before);
+    rig_call_free(&call);
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&layer);
+}
+
+static void absent_gradients_are_not_sent(void **state) {
+    (void)state;
+    const int64_t tokens[2] = {20, 13};
+    for (int on = MMOE_WEIGHT_ON_OUTPUT; on <= MMOE_WEIGHT_ON_INPUT; on++) {
+        mmoe_layer_config layer = rig_layer(HIDDEN, INNER, EXPERTS, TOP_K);
+        layer.weight_on = on;
+        struct rig_batch batch = rig_batch_make(&layer, 2, tokens, RIG_UNIFORM, 402);
+        struct rig_world world = rig_world_for(&batch, 1, RIG_THREADS);
+        rig_world_run(&world, nothing_sent_body, &batch);
+        rig_batch_free(&batch);
+    }
+}
+
+/* The saved state is not consumed by a backward. */
 static void backward_twice_body(struct rig_rank *rank, void *context) {
     struct rig_batch *batches = context;
     for (int keep = MMOE_KEEP_PLAN; keep <= MMOE_KEEP_ROWS; keep++) {
@@ -220,6 +262,7 @@ int main(void) {
         cmocka_unit_test(options_over_processes),
         cmocka_unit_test(any_gradient_may_be_left_out),
         cmocka_unit_test(each_rank_leaves_out_its_own),
+        cmocka_unit_test(absent_gradients_are_not_sent),
         cmocka_unit_test(backward_does_not_consume_the_saved_state),
         cmocka_unit_test(b18_every_operand_in_every_layout),
         cmocka_unit_test(b18_all_operands_in_one_layout),

@@ -74,7 +74,7 @@ struct rig_batch rig_batch_make(const mmoe_layer_config *layer, int world, const
         batch.weights[s] = (float)(0.05 + rig_uniform(&random));
     batch.start = array(3 * stack, sizeof *batch.start);
     for (int64_t i = 0; i < 3 * stack; i++)
-        batch.start[i] = (float)(rig_below(&random, 65) - 32) / 8;
+        batch.start[i] = (float)(rig_below(&random, 65) - 32) / -8; /* zeros are -0, which adding 0 would change */
 
     batch.y = array(values, sizeof *batch.y);
     batch.dx = array(values, sizeof *batch.dx);
