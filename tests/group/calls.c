@@ -108,7 +108,7 @@ static void call_past_the_end(struct rig_rank *rank, void *context) {
     pthread_barrier_wait(&aged->all_aged);
     RIG_OK(rank, drive_calls(rank, group, 100));
     RIG_EXPECT(rank, group->call == LAST_CALL + 100 && group->call < 100, "call %u", group->call);
-    RIG_EXPECT(rank, group->dw_target[0] == LAST_ARRIVAL + 100 && group->dw_target[0] < 100, "arrivals don't wrap");
+    RIG_EXPECT(rank, group->dw_target[0] < 100 && group->rows_target[0] < 1000, "arrivals don't wrap");
     mm_group_free(group);
 }
 

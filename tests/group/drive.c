@@ -24,6 +24,12 @@ static int32_t route_of(const mmoe_group *group, int source, int64_t slot) {
     return key % 5 == 0 ? -1 : (int32_t)((key >> 8) % (uint64_t)group->world);
 }
 
+/* Whether a source wants its rows back. In every second call each does; in the others a rank may want nothing, as in a
+ * backward without dx and dw: then no arrival holds it back and left alone keeps it from overwriting what is read. */
+static bool wants_rows(const mmoe_group *group, int source) {
+    return group->call % 2 == 1 || mix(group->call, (uint64_t)source + 64) % 2 == 1;
+}
+
 static struct row row_of(const mmoe_group *group, int source, int64_t token, int expert_rank) {
     return (struct row){group->call, (uint32_t)source, (uint32_t)token, (uint32_t)expert_rank};
 }
@@ -37,7 +43,8 @@ static int32_t *ids_at(const mmoe_group *group, int rank, int source) {
 }
 
 struct mm_header drive_header(const mmoe_group *group) {
-    struct mm_header header = {.tokens = tokens_of(group, group->rank), .wants_dx = 1, .wants_dw = 1};
+    const bool wants = wants_rows(group, group->rank);
+    struct mm_header header = {.tokens = tokens_of(group, group->rank), .wants_dx = wants, .wants_dw = wants};
     mm_call_agreement(group, MM_CALL_FORWARD, &header.agreed);
     return header;
 }
@@ -56,14 +63,17 @@ static void write_slots(const mmoe_group *group) {
 
 /* What came of the rows of one source. */
 struct pulled {
-    int64_t count;
+    int64_t rows, dw; /* sent back */
     bool right;
 };
 
-/* Reads a peer's rows and sends each back; they must be in the memory of the peer before it is told so. */
+/* Reads a peer's rows, and sends each back when the peer wants it: into its memory before it is told so. */
 static struct pulled pull_and_push(const mmoe_group *group, int source) {
-    const int64_t tokens = mm_call_header(group, source)->tokens, top_k = group->config.max_top_k;
-    struct pulled pulled = {.right = tokens == tokens_of(group, source)};
+    const struct mm_header *header = mm_call_header(group, source);
+    const int64_t tokens = header->tokens, top_k = group->config.max_top_k;
+    const bool wants = header->wants_dx != 0;
+    struct pulled pulled = {.dw = wants,
+                            .right = tokens == tokens_of(group, source) && wants == wants_rows(group, source)};
     for (int64_t slot = 0; slot < tokens * top_k && pulled.right; slot++) {
         const int32_t route = ids_at(group, group->rank, source)[slot];
         const struct row expected = row_of(group, source, slot / top_k, source);
@@ -71,8 +81,10 @@ static struct pulled pull_and_push(const mmoe_group *group, int source) {
             struct row row = rows_at(group, source, group->layout.x)[slot / top_k];
             pulled.right = memcmp(&row, &expected, sizeof row) == 0;
             row.expert_rank = (uint32_t)group->rank;
-            rows_at(group, source, group->layout.combine)[slot] = row;
-            pulled.count++;
+            if (wants) {
+                rows_at(group, source, group->layout.combine)[slot] = row;
+                pulled.rows++;
+            }
         }
         pulled.right = pulled.right && route == route_of(group, source, slot);
     }
@@ -91,9 +103,9 @@ static bool results_are_right(const mmoe_group *group) {
     return right;
 }
 
+/* Adds up what each rank sends back. */
 static void count_results(const mmoe_group *group, int64_t *counts) {
     const int64_t slots = tokens_of(group, group->rank) * group->config.max_top_k;
-    memset(counts, 0, MMOE_MAX_WORLD * sizeof *counts);
     for (int64_t slot = 0; slot < slots; slot++) {
         const int32_t route = route_of(group, group->rank, slot);
         if (route >= 0) {
@@ -113,22 +125,25 @@ static mmoe_status serve(struct rig_rank *rank, mmoe_group *group, int source) {
     }
     status = mm_call_left(group, source);
     if (status == MMOE_OK) {
-        status = mm_call_arrived(group, source, MM_ARRIVAL_ROWS, pulled.count);
+        status = mm_call_arrived(group, source, MM_ARRIVAL_ROWS, pulled.rows);
     }
-    return status == MMOE_OK ? mm_call_arrived(group, source, MM_ARRIVAL_DW, 1) : status;
+    return status == MMOE_OK ? mm_call_arrived(group, source, MM_ARRIVAL_DW, pulled.dw) : status;
 }
 
 static mmoe_status await_results(struct rig_rank *rank, mmoe_group *group) {
-    int64_t rows[MMOE_MAX_WORLD], one[MMOE_MAX_WORLD];
-    count_results(group, rows);
+    const bool wants = wants_rows(group, group->rank);
+    int64_t rows[MMOE_MAX_WORLD] = {0}, dw[MMOE_MAX_WORLD];
+    if (wants) {
+        count_results(group, rows);
+    }
     for (int r = 0; r < MMOE_MAX_WORLD; r++) {
-        one[r] = 1;
+        dw[r] = wants;
     }
     mmoe_status status = mm_call_await(group, MM_ARRIVAL_ROWS, rows);
-    if (status == MMOE_OK && !results_are_right(group)) {
+    if (status == MMOE_OK && wants && !results_are_right(group)) {
         rig_fail(rank, __FILE__, __LINE__, "call %u: a wrong row came back", group->call);
     }
-    return status == MMOE_OK ? mm_call_await(group, MM_ARRIVAL_DW, one) : status;
+    return status == MMOE_OK ? mm_call_await(group, MM_ARRIVAL_DW, dw) : status;
 }
 
 mmoe_status drive_call(struct rig_rank *rank, mmoe_group *group) {

@@ -278,7 +278,11 @@ static void hear_while_working(struct rig_rank *rank, void *context) {
         return;
     }
     RIG_OK(rank, mm_call_begin(group));
+    const struct mm_header header = drive_header(group);
+    RIG_OK(rank, mm_call_post(group, &header));
     if (rank->rank == 0) {
+        while (atomic_load(&mm_control(group, 0)->ready[1].value) != 1) { /* rank 1 shall have begun */
+        }
         mm_call_abort(group, mm_fail(MMOE_SYSTEM, "enough"));
     } else {
         const double limit = mm_now() + 5;
