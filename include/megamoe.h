@@ -121,8 +121,7 @@ typedef struct mmoe_tensor {
  * matrices at separate addresses. */
 MMOE_API mmoe_tensor mmoe_matrix(void *data, mmoe_dtype dtype, int64_t rows, int64_t cols);
 MMOE_API mmoe_tensor mmoe_stack(void *data, mmoe_dtype dtype, int64_t count, int64_t rows, int64_t cols);
-MMOE_API mmoe_tensor mmoe_stack_of(void *const *experts, mmoe_dtype dtype, int64_t count, int64_t rows,
-                                   int64_t cols);
+MMOE_API mmoe_tensor mmoe_stack_of(void *const *experts, mmoe_dtype dtype, int64_t count, int64_t rows, int64_t cols);
 
 /* Rows first .. first+count-1 of every matrix of a stack held in one allocation, for example the gate half
  * (0, I) and the up half (I, I) of one [El, 2I, H] tensor. An absent tensor when the rows are not inside. */
@@ -152,8 +151,7 @@ MMOE_API mmoe_group_config mmoe_group_config_default(void);
 
 /* W ranks as threads of this process: fills groups[0 .. world-1], one handle for each rank, to be used
  * from a thread each. On failure every groups[r] is NULL. */
-MMOE_API mmoe_status mmoe_group_create_threads(const mmoe_group_config *config, int world,
-                                               mmoe_group **groups);
+MMOE_API mmoe_status mmoe_group_create_threads(const mmoe_group_config *config, int world, mmoe_group **groups);
 
 /* This process as one rank of a group of processes on this host, met through the environment variables
  * RANK, WORLD_SIZE and MASTER_ADDR, MASTER_PORT as torchrun sets them (LOCAL_RANK and LOCAL_WORLD_SIZE,
@@ -163,8 +161,8 @@ MMOE_API mmoe_status mmoe_group_create_env(const mmoe_group_config *config, mmoe
 
 /* The same with explicit rank, world and a path in an existing folder that all ranks can write, where a Unix
  * socket lies during set-up; it is gone when this returns. */
-MMOE_API mmoe_status mmoe_group_create_path(const mmoe_group_config *config, const char *path, int rank,
-                                            int world, mmoe_group **group);
+MMOE_API mmoe_status mmoe_group_create_path(const mmoe_group_config *config, const char *path, int rank, int world,
+                                            mmoe_group **group);
 
 /* This rank of a group whose memory the caller made: segments[r] is where rank r's segment, of
  * mmoe_group_segment_bytes() bytes, is mapped here; segments are 128-byte aligned, zero on every rank
@@ -205,20 +203,20 @@ typedef enum mmoe_capacity_policy {
 } mmoe_capacity_policy;
 
 typedef struct mmoe_layer_config {
-    size_t struct_size;        /* sizeof(mmoe_layer_config), set by mmoe_layer_config_default() */
-    int64_t hidden;            /* H */
-    int64_t intermediate;      /* I */
-    int64_t experts;           /* E, a multiple of W */
-    int64_t top_k;             /* K */
+    size_t struct_size;   /* sizeof(mmoe_layer_config), set by mmoe_layer_config_default() */
+    int64_t hidden;       /* H */
+    int64_t intermediate; /* I */
+    int64_t experts;      /* E, a multiple of W */
+    int64_t top_k;        /* K */
     mmoe_weight_on weight_on;
     mmoe_activation activation;
-    float limit;               /* L > 0: g' = min(g, L), u' = clamp(u, -L, L) before silu, gradient 0 where
-                                  clipped; 0: no limit */
+    float limit; /* L > 0: g' = min(g, L), u' = clamp(u, -L, L) before silu, gradient 0 where
+                    clipped; 0: no limit */
     mmoe_capacity_policy capacity_policy;
-    int64_t capacity;          /* fixed policy: the used rows a rank may receive in a call, pads excluded */
-    int32_t drop;              /* fixed policy, 1: a rank keeps its first `capacity` rows in plan order; a dropped
-                                  slot behaves as id -1 and is counted. 0: more rows are an error on all ranks */
-    int32_t check_weights;     /* 1 (default): NaN and Inf among the router weights are refused */
+    int64_t capacity;      /* fixed policy: the used rows a rank may receive in a call, pads excluded */
+    int32_t drop;          /* fixed policy, 1: a rank keeps its first `capacity` rows in plan order; a dropped
+                              slot behaves as id -1 and is counted. 0: more rows are an error on all ranks */
+    int32_t check_weights; /* 1 (default): NaN and Inf among the router weights are refused */
 } mmoe_layer_config;
 
 /* A configuration with the defaults: weight on output, silu, no limit, growing capacity, checked weights. */
@@ -290,20 +288,20 @@ MMOE_API const mmoe_plan *mmoe_saved_plan(const mmoe_saved *saved);
 
 /* What one call did on this rank. */
 typedef struct mmoe_report {
-    uint32_t call;            /* number of the call in its group, from 1 */
-    int64_t rows;             /* rows computed */
-    int64_t padded_rows;      /* rows and pads */
-    int64_t dropped;          /* own slots dropped */
-    int64_t bytes_pulled;     /* from peers: token rows */
-    int64_t bytes_pushed;     /* to peers: ids, weights, result rows, dw */
-    double seconds_exchange;  /* writing the slot, awaiting peers, headers */
+    uint32_t call;           /* number of the call in its group, from 1 */
+    int64_t rows;            /* rows computed */
+    int64_t padded_rows;     /* rows and pads */
+    int64_t dropped;         /* own slots dropped */
+    int64_t bytes_pulled;    /* from peers: token rows */
+    int64_t bytes_pushed;    /* to peers: ids, weights, result rows, dw */
+    double seconds_exchange; /* writing the slot, awaiting peers, headers */
     double seconds_plan;
-    double seconds_dispatch;  /* fetching rows */
-    double seconds_gate_up;   /* GEMM1 and the activation; in backward only when redone */
-    double seconds_down;      /* GEMM2, weighting, pushing; 0 in backward */
-    double seconds_dgrad;     /* dA, activation gradient, dX, pushing; 0 in forward */
-    double seconds_wgrad;     /* dW1, dW2, dW3; 0 in forward */
-    double seconds_combine;   /* awaiting rows that come back, and their sum */
+    double seconds_dispatch; /* fetching rows */
+    double seconds_gate_up;  /* GEMM1 and the activation; in backward only when redone */
+    double seconds_down;     /* GEMM2, weighting, pushing; 0 in backward */
+    double seconds_dgrad;    /* dA, activation gradient, dX, pushing; 0 in forward */
+    double seconds_wgrad;    /* dW1, dW2, dW3; 0 in forward */
+    double seconds_combine;  /* awaiting rows that come back, and their sum */
     double seconds_total;
 } mmoe_report;
 
@@ -326,18 +324,18 @@ typedef struct mmoe_forward_args {
  * leave out its own. Start from mmoe_backward_args_default(). */
 typedef struct mmoe_backward_args {
     size_t struct_size;
-    mmoe_saved *saved;  /* of the forward; its weights and ids are inside. Not consumed */
-    mmoe_tensor x;      /* [T, H] bf16, as in the forward; absent when `saved` keeps rows */
-    mmoe_tensor dy;     /* [T, H] bf16 */
+    mmoe_saved *saved;          /* of the forward; its weights and ids are inside. Not consumed */
+    mmoe_tensor x;              /* [T, H] bf16, as in the forward; absent when `saved` keeps rows */
+    mmoe_tensor dy;             /* [T, H] bf16 */
     mmoe_tensor gate, up, down; /* as in the forward */
-    mmoe_tensor dx;      /* out: [T, H] bf16 */
-    mmoe_tensor dweights; /* out: dw [T, K] fp32; exactly 0 for a slot that was not used or was dropped */
-    mmoe_tensor dgate;   /* out: dW1 [El, I, H] bf16 or fp32: the plain sum over the rows an expert received */
-    mmoe_tensor dup;     /* out: dW3 [El, I, H] */
-    mmoe_tensor ddown;   /* out: dW2 [El, H, I] */
-    int32_t accumulate;  /* 1: dgate, dup and ddown are added to what is there (an expert without rows: bits
-                            unchanged); 0: overwritten (an expert without rows: zeros) */
-    mmoe_report *report; /* out, optional */
+    mmoe_tensor dx;             /* out: [T, H] bf16 */
+    mmoe_tensor dweights;       /* out: dw [T, K] fp32; exactly 0 for a slot that was not used or was dropped */
+    mmoe_tensor dgate;          /* out: dW1 [El, I, H] bf16 or fp32: the plain sum over the rows an expert received */
+    mmoe_tensor dup;            /* out: dW3 [El, I, H] */
+    mmoe_tensor ddown;          /* out: dW2 [El, H, I] */
+    int32_t accumulate;         /* 1: dgate, dup and ddown are added to what is there (an expert without rows: bits
+                                   unchanged); 0: overwritten (an expert without rows: zeros) */
+    mmoe_report *report;        /* out, optional */
     void *stream;
 } mmoe_backward_args;
 

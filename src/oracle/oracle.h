@@ -18,7 +18,8 @@ struct oracle_layer {
 int oracle_forward(const struct oracle_layer *layer, const double *x, const int64_t *ids, const double *w,
                    const double *gate, const double *up, const double *down, double *y);
 
-/* From dy [T,H]: dx [T,H], dw [T,K], dgate and dup [E,I,H], ddown [E,H,I], each overwritten; any of them may be NULL. */
+/* From dy [T,H]: dx [T,H], dw [T,K], dgate and dup [E,I,H], ddown [E,H,I], each overwritten; any of them may be NULL.
+ */
 int oracle_backward(const struct oracle_layer *layer, const double *x, const int64_t *ids, const double *w,
                     const double *gate, const double *up, const double *down, const double *dy, double *dx, double *dw,
                     double *dgate, double *dup, double *ddown);
