@@ -21,7 +21,7 @@ void mm_swiglu_scaled(int64_t n, float limit, float h_scale, const uint16_t *gat
 /* From da, the gradient of h before the row's weight: dgate and dup rounded from da_scale * da * d h / d g and / d u,
  * and h_scaled as above. Returns sum over i of bf16(h[i]) * da[i], in an order that n alone fixes. n is at most
  * MM_GRAD_COLS. */
-#define MM_GRAD_COLS 256
+#define MM_GRAD_COLS 384
 float mm_swiglu_gradient(int64_t n, float limit, float da_scale, float h_scale, const uint16_t *gate,
                          const uint16_t *up, const float *da, uint16_t *dgate, uint16_t *dup, uint16_t *h_scaled);
 

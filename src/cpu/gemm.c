@@ -22,7 +22,7 @@
 #include "cpu/convert.h"
 #include "cpu/gemm.h"
 
-enum { LARGEST = 8, SMALLEST = 3 }; /* log2 of the block sizes tried */
+enum { LARGEST = 9, SMALLEST = 3 }; /* log2 of the block sizes tried */
 _Static_assert(1 << LARGEST == MM_GEMM_ROWS, "the largest block");
 _Static_assert(MM_GEMM_RUN_PADDED % MM_GEMM_ROWS == 0 && MM_GEMM_RUN_PADDED >= MM_GEMM_RUN_MAX, "a run in blocks");
 

@@ -7,15 +7,15 @@
 #include <stdint.h>
 
 /* Largest pieces of a product: rows of one sgemm, columns of a tile, depth of a panel converted to fp32 at a time. */
-#define MM_GEMM_ROWS 256
-#define MM_GEMM_COLS 256
+#define MM_GEMM_ROWS 512
+#define MM_GEMM_COLS 384
 #define MM_GEMM_PANEL 1024
 
 /* A product is computed over runs of an expert's rows: MM_GEMM_RUN each, the last one up to MM_GEMM_RUN_MAX - 1, which
  * whole blocks of any size cover within MM_GEMM_RUN_PADDED. */
 #define MM_GEMM_RUN 512
 #define MM_GEMM_RUN_MAX 640
-#define MM_GEMM_RUN_PADDED 768
+#define MM_GEMM_RUN_PADDED 1024
 
 /* Tile of a weight gradient, and its rows converted at a time. */
 #define MM_OUTER_ROWS 256

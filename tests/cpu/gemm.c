@@ -55,7 +55,7 @@ static double right_at(const struct right *right, int64_t depth, int64_t col) {
 
 static const struct mm_gemm_shape shapes[] = {
     {1, 1, MM_GEMM_COLS_DEPTH},     {7, 16, MM_GEMM_DEPTH_COLS},     {64, 29, MM_GEMM_COLS_DEPTH},
-    {192, 256, MM_GEMM_COLS_DEPTH}, {512, 192, MM_GEMM_COLS_DEPTH},  {512, 256, MM_GEMM_DEPTH_COLS},
+    {192, 384, MM_GEMM_COLS_DEPTH}, {512, 192, MM_GEMM_COLS_DEPTH},  {512, 256, MM_GEMM_DEPTH_COLS},
     {1100, 92, MM_GEMM_DEPTH_COLS}, {2049, 240, MM_GEMM_COLS_DEPTH},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -178,7 +178,7 @@ static void scaled_rows_are_rounded_before_the_product(void **state) {
 /* Blocks cover any number of rows and stay inside the thread's memory, for any set of sizes. */
 static void blocks_cover_every_run(void **state) {
     (void)state;
-    for (uint32_t blocks = 1; blocks < 1u << 9; blocks++) {
+    for (uint32_t blocks = 1; blocks < 1u << 10; blocks++) {
         struct mm_gemm_form form = {false, blocks};
         for (int64_t rows = 1; rows < MM_GEMM_RUN_MAX; rows++) {
             int64_t row = 0;
