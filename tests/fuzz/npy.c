@@ -5,15 +5,21 @@
 #include "npy.h"
 #include "input.h"
 
+#include <stdbool.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 static void check_elements(const struct npy *array, const uint8_t *bytes, size_t n) {
     REQUIRE(array->dims >= 0 && array->dims <= NPY_MAX_DIMS);
-    int64_t count = 1;
+    bool empty = false;
     for (int d = 0; d < array->dims; d++) {
         REQUIRE(array->shape[d] >= 0);
-        count *= array->shape[d];
+        empty = empty || array->shape[d] == 0;
     }
+    /* The axes beside an empty one may be as long as they like: their product is not formed. */
+    int64_t count = empty ? 0 : 1;
+    for (int d = 0; d < array->dims && !empty; d++)
+        REQUIRE(!__builtin_mul_overflow(count, array->shape[d], &count));
     REQUIRE(count == array->count);
     REQUIRE(array->data >= bytes && array->data <= bytes + n);
     REQUIRE((uint64_t)array->count <= (size_t)(bytes + n - array->data) / npy_type_bytes(array->type));
