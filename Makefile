@@ -6,6 +6,8 @@ DESTDIR ?=
 PARTS ?=
 ARGS ?=
 
+MAKEFLAGS += --no-print-directory
+
 .PHONY: help run test lint install bench-table clean
 
 help:
@@ -18,7 +20,7 @@ help:
 
 run:
 	@scripts/install-dependencies run
-	@$(MAKE) --no-print-directory release
+	@$(MAKE) release
 	$(BUILD)/examples/train_moe $(ARGS)
 
 test:
@@ -33,7 +35,7 @@ install: release
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 bench-table: release
-	bench/table.py --command $(BUILD)/cli/megamoe --readme README.md
+	@bench/table.py --command $(BUILD)/cli/megamoe --readme README.md
 
 clean:
 	rm -rf build
