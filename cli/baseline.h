@@ -25,4 +25,8 @@ void baseline_close(struct baseline *baseline);
 double baseline_forward(struct baseline *baseline);
 double baseline_backward(struct baseline *baseline);
 
+/* Waits until no thread of this process works, a second at most: OpenBLAS's threads spin for a while after a product
+ * and would take cores from what is measured next. */
+void baseline_rest(void);
+
 #endif

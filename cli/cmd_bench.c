@@ -113,6 +113,7 @@ static void iterate(struct share *share, struct bench *bench) {
             if (first) {
                 sample[GEMM_FORWARD] = baseline_forward(&baseline);
                 sample[GEMM_BACKWARD] = baseline_backward(&baseline);
+                baseline_rest();
                 progress_step(rank_progress(rank));
             }
             if (!rank_all_well(rank)) /* the others rest meanwhile */
