@@ -4,12 +4,7 @@
 #include <string.h>
 
 #include "cpu/routing.h"
-
-/* Wide, as the caller gave it: an int64 id that is cut to 32 bits first could turn into a legal one. */
-static int64_t id_at(const mmoe_tensor *ids, int64_t token, int64_t slot) {
-    int64_t at = token * ids->stride[0] + slot * ids->stride[1];
-    return ids->dtype == MMOE_I64 ? ((const int64_t *)ids->data)[at] : ((const int32_t *)ids->data)[at];
-}
+#include "plan/ids.h"
 
 static float weight_at(const mmoe_tensor *weights, int64_t token, int64_t slot) {
     return ((const float *)weights->data)[token * weights->stride[0] + slot * weights->stride[1]];
@@ -18,7 +13,7 @@ static float weight_at(const mmoe_tensor *weights, int64_t token, int64_t slot) 
 mmoe_status mm_routing_check(const mmoe_layer_config *layer, const mmoe_tensor *ids, const mmoe_tensor *weights) {
     for (int64_t t = 0; t < ids->shape[0]; t++)
         for (int64_t k = 0; k < ids->shape[1]; k++) {
-            int64_t id = id_at(ids, t, k);
+            int64_t id = mm_id_at(ids, t, k);
             if (id < -1 || id >= layer->experts)
                 return mm_fail(MMOE_INVALID_ARGUMENT,
                                "ids has %" PRId64 " at token %" PRId64 ", slot %" PRId64
@@ -49,7 +44,7 @@ void mm_routing_push(struct mm_cpu_call *call, const mmoe_tensor *ids, const mmo
     float *own_weights = weights_of(group, group->rank, group->rank);
     for (int64_t t = 0; t < call->tokens; t++)
         for (int64_t k = 0; k < call->top_k; k++) {
-            own_ids[t * call->top_k + k] = (int32_t)id_at(ids, t, k);
+            own_ids[t * call->top_k + k] = (int32_t)mm_id_at(ids, t, k);
             own_weights[t * call->top_k + k] = weight_at(weights, t, k);
         }
     size_t slots = (size_t)(call->tokens * call->top_k);

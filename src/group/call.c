@@ -21,12 +21,17 @@ static void post_abort(const struct mmoe_group *group, mmoe_status status, const
     }
 }
 
+/* The first cause: what the thread's error text says. */
+static void mark_broken(struct mmoe_group *group, mmoe_status status) {
+    group->broken = status;
+    snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
+}
+
 /* Breaks the group with the thread's error text and tells it to all, also when it came from a peer: that peer may have
  * died before it had told everybody. Returns `status`. */
 static mmoe_status break_group(struct mmoe_group *group, mmoe_status status) {
     if (group->broken == MMOE_OK) {
-        group->broken = status;
-        snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
+        mark_broken(group, status);
         post_abort(group, status, group->broken_text);
     }
     return status;
@@ -36,8 +41,7 @@ mmoe_status mm_call_abort(struct mmoe_group *group, mmoe_status status) {
     if (group->broken != MMOE_OK) {
         return status;
     }
-    group->broken = status;
-    snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
+    mark_broken(group, status);
     char told[MM_ERROR_BYTES];
     snprintf(told, sizeof told, "rank %d gave up call %u: %.*s", group->rank, group->call, MM_REASON_BYTES - 64,
              group->broken_text);

@@ -3,15 +3,10 @@
 
 #include "base/error.h"
 
-static int64_t id_at(const mmoe_tensor *ids, int64_t token, int64_t slot) {
-    int64_t offset = token * ids->stride[0] + slot * ids->stride[1];
-    return ids->dtype == MMOE_I64 ? ((const int64_t *)ids->data)[offset] : ((const int32_t *)ids->data)[offset];
-}
-
 mmoe_status mm_ids_read(const mmoe_tensor *ids, int64_t experts, const char *name, int32_t *out) {
     for (int64_t token = 0; token < ids->shape[0]; token++) {
         for (int64_t slot = 0; slot < ids->shape[1]; slot++) {
-            int64_t id = id_at(ids, token, slot);
+            int64_t id = mm_id_at(ids, token, slot);
             if (id < -1 || id >= experts) {
                 return mm_fail(MMOE_INVALID_ARGUMENT, "%s at token %lld, slot %lld is %lld, expected -1 or 0 .. %lld",
                                name, (long long)token, (long long)slot, (long long)id, (long long)experts - 1);

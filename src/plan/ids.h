@@ -4,6 +4,13 @@
 
 #include "megamoe.h"
 
+/* The id of a slot of ids [T, K], int32 or int64 of any strides: wide, as the caller gave it, since an int64 id that is
+ * cut to 32 bits first could turn into a legal one. */
+static inline int64_t mm_id_at(const mmoe_tensor *ids, int64_t token, int64_t slot) {
+    int64_t offset = token * ids->stride[0] + slot * ids->stride[1];
+    return ids->dtype == MMOE_I64 ? ((const int64_t *)ids->data)[offset] : ((const int32_t *)ids->data)[offset];
+}
+
 /* Reads ids [T, K], int32 or int64 of any strides, into contiguous `out`. Every id is compared before it is narrowed;
  * the first one that is neither -1 nor 0 .. experts-1 is MMOE_INVALID_ARGUMENT, and the text names `name`, token and
  * slot. `out` may be partly written then. */
