@@ -20,13 +20,11 @@
 
 #if defined(__CUDACC__)
 #define MM_DEVICE        __device__ __forceinline__
-#define MM_GRID_CONSTANT __grid_constant__
 /* A kernel: `name(const struct type p)`, at most `threads` a CTA, one CTA an SM. */
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type p)
 #else
 #define MM_DEVICE static inline
-#define MM_GRID_CONSTANT
 /* The simulator finds a kernel by its name: the function, and what it must know to launch it. */
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" const unsigned name##_threads, name##_parameter_bytes;                                                  \
