@@ -18,6 +18,8 @@
 
 #include <stdint.h>
 
+#include "kernels/tensor_map_desc.h"
+
 #if defined(__CUDACC__)
 #define MM_DEVICE        __device__ __forceinline__
 /* A kernel: `name(const struct type p)`, at most `threads` a CTA, one CTA an SM. */
@@ -35,12 +37,6 @@
 
 typedef uint32_t smem_t;
 typedef uint16_t bf16_t;
-
-/* A view of global memory for the tensor copy engine, encoded by the driver or the simulator from a struct
- * tensor_map_desc. It lies in the kernel's parameters. */
-struct alignas(64) tensor_map {
-    uint64_t opaque[16];
-};
 
 struct u32x4 {
     uint32_t x, y, z, w;

@@ -3,6 +3,7 @@
 #ifndef MM_KERNELS_TENSOR_MAP_DESC_H
 #define MM_KERNELS_TENSOR_MAP_DESC_H
 
+#include <stdalign.h>
 #include <stdint.h>
 
 #define TENSOR_MAP_MAX_DIMS 5
@@ -18,6 +19,11 @@ struct tensor_map_desc {
     uint64_t size[TENSOR_MAP_MAX_DIMS];       /* elements */
     uint64_t stride[TENSOR_MAP_MAX_DIMS - 1]; /* bytes, of dimensions 1 ..: multiples of 16 */
     uint32_t box[TENSOR_MAP_MAX_DIMS];        /* elements, 1 .. 256; the innermost row is a multiple of 16 bytes */
+};
+
+/* The encoded view, as it lies in a kernel's parameters. */
+struct tensor_map {
+    alignas(64) uint64_t opaque[16];
 };
 
 #endif
