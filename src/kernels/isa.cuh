@@ -178,6 +178,8 @@ template <operand_major a_major, operand_major b_major>
 MM_DEVICE void wgmma_bf16(float (&d)[96], wgmma_operand a, wgmma_operand b, int accumulate);
 template <operand_major a_major, operand_major b_major>
 MM_DEVICE void wgmma_bf16(float (&d)[128], wgmma_operand a, wgmma_operand b, int accumulate);
+/* After the wait that covers them, before d is touched: no use of d moves above this. */
+template <int count> MM_DEVICE void wgmma_settle(float (&d)[count]);
 MM_DEVICE void wgmma_fence(void);                       /* before the first wgmma after d was touched by the thread */
 MM_DEVICE void wgmma_commit(void);                      /* closes a group */
 template <int pending> MM_DEVICE void wgmma_wait(void); /* until at most `pending` groups are unfinished */

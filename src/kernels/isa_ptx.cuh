@@ -384,6 +384,12 @@ template <int pending> MM_DEVICE void wgmma_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+template <int count> MM_DEVICE void wgmma_settle(float (&d)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
 template <operand_major a_major, operand_major b_major>
 MM_DEVICE void wgmma_bf16(float (&d)[64], wgmma_operand a, wgmma_operand b, int accumulate) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %66, 0;\n"
