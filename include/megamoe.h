@@ -26,7 +26,7 @@
  * with its reason: nobody is left waiting, and the next call works. An error found after the ranks have
  * begun a call (a peer died, a time limit passed) breaks the group: y, dx, dw and overwritten weight
  * gradients are then filled with NaN, accumulated weight gradients are left as they were, and each later
- * call fails at once with MMOE_BROKEN and the first cause.
+ * call fails at once with MMOE_BROKEN and the first cause, and writes nothing.
  *
  * Repeatability. The same inputs give the same bits on every run and at any number of threads. y, dx and
  * dw of a token do not depend on what else is in the batch. Tokens concatenated in rank order give the

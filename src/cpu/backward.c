@@ -161,8 +161,11 @@ mmoe_status mm_cpu_backward(struct mmoe_layer *layer, const mmoe_backward_args *
     struct mmoe_group *group = layer->group;
     struct mm_cpu_call call = mm_cpu_call_of(layer, args->dy.shape[0]);
     mmoe_status status = mm_call_begin(group);
-    if (status != MMOE_OK)
+    if (status != MMOE_OK) {
+        if (status != MMOE_BROKEN)
+            spoil(args);
         return status;
+    }
     call.plan = &args->saved->plan;
     call.gate = &args->gate;
     call.up = &args->up;

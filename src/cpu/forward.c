@@ -95,8 +95,11 @@ mmoe_status mm_cpu_forward(struct mmoe_layer *layer, const mmoe_forward_args *ar
         return mm_call_refuse(group, MM_CALL_FORWARD, status);
     struct mm_cpu_call call = mm_cpu_call_of(layer, args->x.shape[0]);
     status = mm_call_begin(group);
-    if (status != MMOE_OK)
+    if (status != MMOE_OK) {
+        if (status != MMOE_BROKEN)
+            mm_fill_nan(&args->y);
         return status;
+    }
     call.plan = args->saved != NULL ? &args->saved->plan : &call.cpu->plan;
     call.gate = &args->gate;
     call.up = &args->up;

@@ -23,7 +23,8 @@
 enum mm_call_kind { MM_CALL_FORWARD = 1, MM_CALL_BACKWARD = 2 };
 enum mm_arrival { MM_ARRIVAL_ROWS, MM_ARRIVAL_DW };
 
-/* Locks the group. When this fails the call has ended: no mm_call_end. */
+/* Locks the group. When this fails the call has ended: no mm_call_end. MMOE_BROKEN: the group broke in an earlier call,
+ * and the caller's outputs stay as they are; any other failure broke it in this call, as one in a later step. */
 mmoe_status mm_call_begin(struct mmoe_group *group);
 
 /* The group's part of an agreement, and the number and kind of the current call. */
