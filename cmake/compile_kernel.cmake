@@ -1,0 +1,17 @@
+# cmake -DREPORT=FILE -P compile_kernel.cmake -- COMMAND...: runs the command with what it says in the file, and shows
+# that when the command fails.
+set(command "")
+set(started FALSE)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if(started)
+    list(APPEND command ${CMAKE_ARGV${i}})
+  elseif(CMAKE_ARGV${i} STREQUAL "--")
+    set(started TRUE)
+  endif()
+endforeach()
+execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_FILE ${REPORT} ERROR_FILE ${REPORT})
+if(NOT result EQUAL 0)
+  file(READ ${REPORT} said)
+  message(FATAL_ERROR "${said}")
+endif()

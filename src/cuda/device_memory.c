@@ -1,0 +1,47 @@
+/* Device memory; see device_memory.h. */
+#include "cuda/device_memory.h"
+
+static mmoe_status complain_memory(const struct mm_gpu *gpu, size_t bytes, const char *what) {
+    size_t available = 0, total = 0;
+    mmoe_status status =
+        MM_CU(&gpu->driver, cuMemGetInfo, "asking how much memory of the GPU is free", &available, &total);
+    if (status != MMOE_OK) {
+        return status;
+    }
+    return mm_fail(MMOE_OUT_OF_MEMORY, "no memory on GPU %d, %s, for %s: %zu bytes asked, %zu of %zu free",
+                   gpu->device.ordinal, gpu->device.name, what, bytes, available, total);
+}
+
+mmoe_status mm_device_reserve(const struct mm_gpu *gpu, struct mm_device_buffer *buffer, size_t bytes,
+                              const char *what) {
+    if (buffer->bytes >= bytes) {
+        return MMOE_OK;
+    }
+    mm_device_free(gpu, buffer);
+    mm_cu_result result = gpu->driver.cuMemAlloc(&buffer->address, bytes);
+    if (result == MM_CUDA_SUCCESS) {
+        buffer->bytes = bytes;
+        return MMOE_OK;
+    }
+    buffer->address = 0;
+    return result == MM_CUDA_ERROR_OUT_OF_MEMORY ? complain_memory(gpu, bytes, what)
+                                                 : mm_driver_status(&gpu->driver, result, "cuMemAlloc", what);
+}
+
+/* Waits for what still uses the memory. */
+void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer) {
+    if (buffer->address != 0) {
+        gpu->driver.cuMemFree(buffer->address);
+    }
+    *buffer = (struct mm_device_buffer){0};
+}
+
+mmoe_status mm_copy_to_device(const struct mm_gpu *gpu, mm_cu_pointer to, const void *from, size_t bytes,
+                              mm_cu_stream stream, const char *doing) {
+    return bytes == 0 ? MMOE_OK : MM_CU(&gpu->driver, cuMemcpyHtoDAsync, doing, to, from, bytes, stream);
+}
+
+mmoe_status mm_copy_to_host(const struct mm_gpu *gpu, void *to, mm_cu_pointer from, size_t bytes, mm_cu_stream stream,
+                            const char *doing) {
+    return bytes == 0 ? MMOE_OK : MM_CU(&gpu->driver, cuMemcpyDtoHAsync, doing, to, from, bytes, stream);
+}
