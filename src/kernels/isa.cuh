@@ -71,6 +71,12 @@ MM_DEVICE void cluster_sync(void);                            /* all threads of 
 template <int registers> MM_DEVICE void registers_give(void); /* aligned in a warpgroup: setmaxnreg.dec */
 template <int registers> MM_DEVICE void registers_take(void); /* setmaxnreg.inc */
 
+/* A kernel launched with programmatic stream serialization may start before the kernel before it has ended: once all
+ * CTAs of that one have let it (or have ended), and what they write is seen only after the wait. Otherwise both do
+ * nothing. */
+MM_DEVICE void grid_launch_dependents(void);
+MM_DEVICE void grid_dependency_wait(void);
+
 /* ---- mbarrier ------------------------------------------------------------------------------------- */
 
 /* 8 bytes of shared memory. A phase ends when `count` arrivals are in and the bytes expected have landed. */
@@ -189,6 +195,7 @@ template <int pending> MM_DEVICE void wgmma_wait(void); /* until at most `pendin
 MM_DEVICE uint32_t pack_bf16(float low, float high); /* both rounded to nearest even */
 MM_DEVICE float bf16_low(uint32_t pair);             /* exact */
 MM_DEVICE float bf16_high(uint32_t pair);
+MM_DEVICE uint32_t count_bits(uint32_t bits);        /* that are 1 */
 MM_DEVICE uint32_t float_bits(float value);
 MM_DEVICE float bits_float(uint32_t bits);
 MM_DEVICE float exp2_approx(float x);       /* 2 ulp, subnormal results flushed to 0 */

@@ -93,6 +93,13 @@ template <int registers> MM_DEVICE void registers_take(void) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
+MM_DEVICE void grid_launch_dependents(void) {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+MM_DEVICE void grid_dependency_wait(void) {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 /* ---- mbarrier ------------------------------------------------------------------------------------- */
 
 MM_DEVICE void mbarrier_init(smem_t bar, uint32_t count) {
@@ -487,6 +494,9 @@ MM_DEVICE float bf16_high(uint32_t pair) {
     return __uint_as_float(pair & 0xffff0000u);
 }
 
+MM_DEVICE uint32_t count_bits(uint32_t bits) {
+    return (uint32_t)__popc((int)bits);
+}
 MM_DEVICE uint32_t float_bits(float value) {
     return __float_as_uint(value);
 }
