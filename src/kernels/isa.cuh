@@ -195,7 +195,7 @@ template <int pending> MM_DEVICE void wgmma_wait(void); /* until at most `pendin
 MM_DEVICE uint32_t pack_bf16(float low, float high); /* both rounded to nearest even */
 MM_DEVICE float bf16_low(uint32_t pair);             /* exact */
 MM_DEVICE float bf16_high(uint32_t pair);
-MM_DEVICE uint32_t count_bits(uint32_t bits);        /* that are 1 */
+MM_DEVICE uint32_t count_bits(uint32_t bits); /* that are 1 */
 MM_DEVICE uint32_t float_bits(float value);
 MM_DEVICE float bits_float(uint32_t bits);
 MM_DEVICE float exp2_approx(float x);       /* 2 ulp, subnormal results flushed to 0 */
