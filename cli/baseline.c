@@ -2,6 +2,8 @@
 #include "baseline.h"
 
 #include <cblas.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -19,43 +21,60 @@ static float *make_floats(int64_t count, uint64_t purpose) {
 
 int baseline_open(struct baseline *baseline, int64_t hidden, int64_t intermediate, int64_t experts, const int32_t *rows,
                   bool redo, int threads) {
-    int64_t all = 0;
     *baseline = (struct baseline){
         .hidden = hidden, .intermediate = intermediate, .experts = experts, .redo = redo, .threads = threads};
-    baseline->rows = malloc((size_t)experts * sizeof *baseline->rows);
-    if (!baseline->rows)
+    baseline->first = malloc((size_t)(experts + 1) * sizeof *baseline->first);
+    if (!baseline->first)
         return -1;
+    baseline->first[0] = 0;
     for (int64_t e = 0; e < experts; e++)
-        all += baseline->rows[e] = rows[e];
+        baseline->first[e + 1] = baseline->first[e] + rows[e];
+    int64_t all = baseline->first[experts];
     baseline->tokens = make_floats(all * hidden, 1);
     baseline->outputs = make_floats(all * hidden, 2);
-    baseline->gates = make_floats(all * intermediate, 3);
-    baseline->ups = make_floats(all * intermediate, 4);
-    baseline->hiddens = make_floats(all * intermediate, 5);
-    baseline->weights = make_floats(3 * experts * intermediate * hidden, 6);
-    baseline->gradients = make_floats(3 * experts * intermediate * hidden, 7);
-    bool good = baseline->tokens && baseline->outputs && baseline->gates && baseline->ups && baseline->hiddens &&
-                baseline->weights && baseline->gradients;
+    baseline->gate_ups = make_floats(all * 2 * intermediate, 3);
+    baseline->hiddens = make_floats(all * intermediate, 4);
+    baseline->weights = make_floats(experts * 3 * intermediate * hidden, 5);
+    baseline->gradients = make_floats(experts * 3 * intermediate * hidden, 6);
+    bool good = baseline->tokens && baseline->outputs && baseline->gate_ups && baseline->hiddens && baseline->weights &&
+                baseline->gradients;
     return good ? 0 : -1;
 }
 
 void baseline_close(struct baseline *baseline) {
-    free(baseline->rows);
+    free(baseline->first);
     free(baseline->tokens);
     free(baseline->outputs);
-    free(baseline->gates);
-    free(baseline->ups);
+    free(baseline->gate_ups);
     free(baseline->hiddens);
     free(baseline->weights);
     free(baseline->gradients);
     *baseline = (struct baseline){0};
 }
 
-/* One expert's operands. */
+/* ---- One expert ---- */
+
 struct operands {
-    float *tokens, *outputs, *gates, *ups, *hiddens;
-    float *gate, *up, *down, *dgate, *dup, *ddown;
+    int64_t rows;
+    float *tokens, *outputs, *gate_ups, *hiddens;
+    float *gate_up, *down, *dgate_up, *ddown;
 };
+
+static struct operands operands_of(const struct baseline *b, int64_t expert) {
+    int64_t first = b->first[expert], matrix = b->intermediate * b->hidden;
+    float *weights = b->weights + expert * 3 * matrix, *gradients = b->gradients + expert * 3 * matrix;
+    return (struct operands){
+        .rows = b->first[expert + 1] - first,
+        .tokens = b->tokens + first * b->hidden,
+        .outputs = b->outputs + first * b->hidden,
+        .gate_ups = b->gate_ups + first * 2 * b->intermediate,
+        .hiddens = b->hiddens + first * b->intermediate,
+        .gate_up = weights,
+        .down = weights + 2 * matrix,
+        .dgate_up = gradients,
+        .ddown = gradients + 2 * matrix,
+    };
+}
 
 /* out [m,n] = a [m,k] * b, where b is stored [n,k] */
 static void times_transposed(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *out) {
@@ -63,10 +82,10 @@ static void times_transposed(int64_t m, int64_t n, int64_t k, const float *a, co
                 (blasint)k, 0, out, (blasint)n);
 }
 
-/* out [m,n] = a [m,k] * b [k,n] + beta * out */
-static void times(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float beta, float *out) {
+/* out [m,n] = a [m,k] * b [k,n] */
+static void times(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *out) {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1, a, (blasint)k, b,
-                (blasint)n, beta, out, (blasint)n);
+                (blasint)n, 0, out, (blasint)n);
 }
 
 /* out [m,n] = a stored [k,m], transposed, * b [k,n] */
@@ -75,55 +94,76 @@ static void transposed_times(int64_t m, int64_t n, int64_t k, const float *a, co
                 (blasint)n, 0, out, (blasint)n);
 }
 
-static void gate_up(const struct baseline *b, const struct operands *o, int64_t rows) {
-    times_transposed(rows, b->intermediate, b->hidden, o->tokens, o->gate, o->gates);
-    times_transposed(rows, b->intermediate, b->hidden, o->tokens, o->up, o->ups);
+static void gate_up(const struct baseline *b, const struct operands *o) {
+    times_transposed(o->rows, 2 * b->intermediate, b->hidden, o->tokens, o->gate_up, o->gate_ups);
 }
 
-static void forward(const struct baseline *b, const struct operands *o, int64_t rows) {
-    gate_up(b, o, rows);
-    times_transposed(rows, b->hidden, b->intermediate, o->hiddens, o->down, o->outputs);
+static void forward(const struct baseline *b, const struct operands *o) {
+    gate_up(b, o);
+    times_transposed(o->rows, b->hidden, b->intermediate, o->hiddens, o->down, o->outputs);
 }
 
-static void backward(const struct baseline *b, const struct operands *o, int64_t rows) {
+static void backward(const struct baseline *b, const struct operands *o) {
     if (b->redo)
-        gate_up(b, o, rows);
-    times(rows, b->intermediate, b->hidden, o->tokens, o->down, 0, o->hiddens);
-    times(rows, b->hidden, b->intermediate, o->gates, o->gate, 0, o->outputs);
-    times(rows, b->hidden, b->intermediate, o->ups, o->up, 1, o->outputs);
-    transposed_times(b->intermediate, b->hidden, rows, o->gates, o->tokens, o->dgate);
-    transposed_times(b->intermediate, b->hidden, rows, o->ups, o->tokens, o->dup);
-    transposed_times(b->hidden, b->intermediate, rows, o->tokens, o->hiddens, o->ddown);
+        gate_up(b, o);
+    times(o->rows, b->intermediate, b->hidden, o->tokens, o->down, o->hiddens);
+    times(o->rows, b->hidden, 2 * b->intermediate, o->gate_ups, o->gate_up, o->outputs);
+    transposed_times(2 * b->intermediate, b->hidden, o->rows, o->gate_ups, o->tokens, o->dgate_up);
+    transposed_times(b->hidden, b->intermediate, o->rows, o->tokens, o->hiddens, o->ddown);
 }
 
-typedef void products(const struct baseline *baseline, const struct operands *operands, int64_t rows);
+/* ---- All experts ---- */
 
-static double each_expert(struct baseline *b, products *work) {
-    int threads_before = openblas_get_num_threads();
-    int64_t first = 0, matrix = b->intermediate * b->hidden, stack = b->experts * matrix;
-    openblas_set_num_threads(b->threads);
-    double start = clock_now();
-    for (int64_t e = 0; e < b->experts; first += b->rows[e++]) {
-        struct operands operands = {
-            .tokens = b->tokens + first * b->hidden,
-            .outputs = b->outputs + first * b->hidden,
-            .gates = b->gates + first * b->intermediate,
-            .ups = b->ups + first * b->intermediate,
-            .hiddens = b->hiddens + first * b->intermediate,
-            .gate = b->weights + e * matrix,
-            .up = b->weights + stack + e * matrix,
-            .down = b->weights + 2 * stack + e * matrix,
-            .dgate = b->gradients + e * matrix,
-            .dup = b->gradients + stack + e * matrix,
-            .ddown = b->gradients + 2 * stack + e * matrix,
-        };
-        if (b->rows[e] > 0)
-            work(b, &operands, b->rows[e]);
+typedef void products(const struct baseline *baseline, const struct operands *operands);
+
+/* Experts are taken one after the other, by one thread or by several. */
+struct round {
+    const struct baseline *baseline;
+    products *work;
+    _Atomic int64_t next;
+};
+
+static void *take_experts(void *argument) {
+    struct round *round = argument;
+    for (int64_t e; (e = atomic_fetch_add(&round->next, 1)) < round->baseline->experts;) {
+        struct operands operands = operands_of(round->baseline, e);
+        if (operands.rows > 0)
+            round->work(round->baseline, &operands);
     }
+    return NULL;
+}
+
+/* With this thread and `others`; a thread that can't be had leaves its work to the rest. */
+static void share_experts(struct round *round, int others) {
+    pthread_t threads[BASELINE_MAX_THREADS];
+    int started = 0;
+    while (started < others && !pthread_create(&threads[started], NULL, take_experts, round))
+        started++;
+    take_experts(round);
+    while (started > 0)
+        pthread_join(threads[--started], NULL);
+}
+
+static double all_experts(const struct baseline *b, enum baseline_way way, products *work) {
+    int threads_before = openblas_get_num_threads();
+    struct round round = {.baseline = b, .work = work};
+    openblas_set_num_threads(way == BASELINE_SPLIT ? b->threads : 1);
+    double start = clock_now();
+    share_experts(&round, way == BASELINE_SPLIT ? 0 : b->threads - 1);
     double seconds = clock_now() - start;
     openblas_set_num_threads(threads_before);
     return seconds;
 }
+
+double baseline_forward(const struct baseline *baseline, enum baseline_way way) {
+    return all_experts(baseline, way, forward);
+}
+
+double baseline_backward(const struct baseline *baseline, enum baseline_way way) {
+    return all_experts(baseline, way, backward);
+}
+
+/* ---- Between measurements ---- */
 
 /* Seconds of all cores that this process has used. */
 static double used(void) {
@@ -141,12 +181,4 @@ void baseline_rest(void) {
         if (used() - before < 1e-3)
             return;
     }
-}
-
-double baseline_forward(struct baseline *baseline) {
-    return each_expert(baseline, forward);
-}
-
-double baseline_backward(struct baseline *baseline) {
-    return each_expert(baseline, backward);
 }

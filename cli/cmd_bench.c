@@ -3,7 +3,8 @@
  * One iteration is a forward, a backward and the products, so that whatever else the machine does meets all alike.
  * Each side runs twice in a row and the second time counts: the first finds caches as the other side left them, and its
  * threads may begin on one core.
- * A time is that of the slowest rank; medians are told. */
+ * A time is that of the slowest rank; medians are told. The products are measured in each way of sharing them over
+ * threads, and the one with the faster median is the layer's measure. */
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,16 @@ struct timing {
     mmoe_report forward_report, backward_report;
 };
 
-/* Places of an iteration's numbers: four times, then the phases of both calls. */
-enum { FORWARD, BACKWARD, GEMM_FORWARD, GEMM_BACKWARD, FORWARD_PHASES, BACKWARD_PHASES = FORWARD_PHASES + PHASES };
-#define NUMBERS (BACKWARD_PHASES + PHASES)
+/* Places of an iteration's numbers: the layer's times, those of the products in each way, the phases of both calls. */
+enum {
+    FORWARD,
+    BACKWARD,
+    GEMM_FORWARD,
+    GEMM_BACKWARD = GEMM_FORWARD + BASELINE_WAYS,
+    FORWARD_PHASES = GEMM_BACKWARD + BASELINE_WAYS,
+    BACKWARD_PHASES = FORWARD_PHASES + PHASES,
+    NUMBERS = BACKWARD_PHASES + PHASES
+};
 
 struct bench {
     const struct problem *problem;
@@ -99,9 +107,14 @@ static bool open_baseline(struct share *share, struct bench *bench, struct basel
     return rank_all_well(rank);
 }
 
-static void measure_products(struct baseline *baseline, double sample[NUMBERS]) {
-    sample[GEMM_FORWARD] = baseline_forward(baseline);
-    sample[GEMM_BACKWARD] = baseline_backward(baseline);
+static void measure_products(const struct baseline *baseline, double sample[NUMBERS]) {
+    for (enum baseline_way way = 0; way < BASELINE_WAYS; way++) {
+        for (int again = 0; again < 2; again++) {
+            sample[GEMM_FORWARD + way] = baseline_forward(baseline, way);
+            sample[GEMM_BACKWARD + way] = baseline_backward(baseline, way);
+        }
+        baseline_rest();
+    }
 }
 
 static void iterate(struct share *share, struct bench *bench) {
@@ -118,9 +131,7 @@ static void iterate(struct share *share, struct bench *bench) {
             if (!measure_layer(share, unused) || !measure_layer(share, sample))
                 break;
             if (first) {
-                measure_products(&baseline, unused);
                 measure_products(&baseline, sample);
-                baseline_rest();
                 progress_step(rank_progress(rank));
             }
             if (!rank_all_well(rank)) /* the others rest meanwhile */
@@ -162,12 +173,34 @@ static int take_medians(struct bench *bench) {
     return 0;
 }
 
-/* The layer's median over that of its products; `both` directions summed. */
-static double ratio(const struct bench *bench, bool forward, bool backward) {
-    const double *m = bench->median;
-    double layer = (forward ? m[FORWARD] : 0) + (backward ? m[BACKWARD] : 0);
-    double gemm = (forward ? m[GEMM_FORWARD] : 0) + (backward ? m[GEMM_BACKWARD] : 0);
-    return layer / gemm;
+/* Which way the products of a direction are faster. */
+static enum baseline_way faster_way(const struct bench *bench, int direction) {
+    const double *median = bench->median + direction;
+    return median[BASELINE_EACH] < median[BASELINE_SPLIT] ? BASELINE_EACH : BASELINE_SPLIT;
+}
+
+/* Seconds of the layer and of its products, both directions summed where both are asked for. */
+struct compared {
+    double layer, products;
+};
+
+static struct compared compare(const struct bench *bench, bool forward, bool backward) {
+    const double *median = bench->median;
+    struct compared sum = {0};
+    if (forward) {
+        sum.layer += median[FORWARD];
+        sum.products += median[GEMM_FORWARD + faster_way(bench, GEMM_FORWARD)];
+    }
+    if (backward) {
+        sum.layer += median[BACKWARD];
+        sum.products += median[GEMM_BACKWARD + faster_way(bench, GEMM_BACKWARD)];
+    }
+    return sum;
+}
+
+static json_t *ratio_record(const struct bench *bench, bool forward, bool backward) {
+    struct compared compared = compare(bench, forward, backward);
+    return record_real(compared.layer / compared.products);
 }
 
 static json_t *samples_record(const struct bench *bench, int number) {
@@ -182,6 +215,18 @@ static json_t *call_record(const struct bench *bench, int number, int phases) {
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(seconds, phase_name[p], record_real(bench->median[phases + p]));
     json_object_set_new(record, "phases", seconds);
+    return record;
+}
+
+/* The faster way's times; how it shared the work; and the median of each way, to show what the choice is worth. */
+static json_t *products_record(const struct bench *bench, int direction) {
+    static const char *const names[BASELINE_WAYS] = {[BASELINE_SPLIT] = "split", [BASELINE_EACH] = "each"};
+    enum baseline_way faster = faster_way(bench, direction);
+    json_t *record = samples_record(bench, direction + (int)faster), *ways = json_object();
+    for (int way = 0; way < BASELINE_WAYS; way++)
+        json_object_set_new(ways, names[way], record_real(bench->median[direction + way]));
+    json_object_set_new(record, "way", json_string(names[faster]));
+    json_object_set_new(record, "ways", ways);
     return record;
 }
 
@@ -205,27 +250,25 @@ static json_t *make_record(const struct bench *bench) {
     json_object_set_new(record, "forward", call_record(bench, FORWARD, FORWARD_PHASES));
     json_object_set_new(record, "backward", call_record(bench, BACKWARD, BACKWARD_PHASES));
     json_object_set_new(record, "gemm",
-                        json_pack("{s:o, s:o, s:i}", "forward", samples_record(bench, GEMM_FORWARD), "backward",
-                                  samples_record(bench, GEMM_BACKWARD), "threads", bench->threads));
+                        json_pack("{s:o, s:o, s:i}", "forward", products_record(bench, GEMM_FORWARD), "backward",
+                                  products_record(bench, GEMM_BACKWARD), "threads", bench->threads));
     json_object_set_new(record, "ratio",
-                        json_pack("{s:o, s:o, s:o}", "forward", record_real(ratio(bench, true, false)), "backward",
-                                  record_real(ratio(bench, false, true)), "both",
-                                  record_real(ratio(bench, true, true))));
+                        json_pack("{s:o, s:o, s:o}", "forward", ratio_record(bench, true, false), "backward",
+                                  ratio_record(bench, false, true), "both", ratio_record(bench, true, true)));
     return record;
 }
 
 static void print_times(const struct bench *bench) {
     static const char *const headings[] = {"milliseconds", "layer", "products alone", "ratio", NULL};
     static const char *const lines[] = {"forward", "backward", "both"};
-    const double *m = bench->median;
     struct table table;
     table_start(&table, headings);
     for (int line = 0; line < 3; line++) {
-        bool forward = line != 1, backward = line != 0;
+        struct compared compared = compare(bench, line != 1, line != 0);
         table_cell(&table, "%s", lines[line]);
-        table_cell(&table, "%.3f", 1e3 * ((forward ? m[FORWARD] : 0) + (backward ? m[BACKWARD] : 0)));
-        table_cell(&table, "%.3f", 1e3 * ((forward ? m[GEMM_FORWARD] : 0) + (backward ? m[GEMM_BACKWARD] : 0)));
-        table_cell(&table, "%.2f", ratio(bench, forward, backward));
+        table_cell(&table, "%.3f", 1e3 * compared.layer);
+        table_cell(&table, "%.3f", 1e3 * compared.products);
+        table_cell(&table, "%.2f", compared.layer / compared.products);
     }
     table_print(&table, stdout);
 }
@@ -273,8 +316,10 @@ static int report(struct bench *bench) {
 
 /* All cores for the products, unless the layer was told to use fewer. */
 static int baseline_threads(const struct problem *problem) {
-    int64_t layer = problem->options->threads * problem->world, cores = machine_cores();
-    return (int)(layer > 0 && layer < cores ? layer : cores);
+    int64_t layer = problem->options->threads * problem->world, threads = machine_cores();
+    if (layer > 0 && layer < threads)
+        threads = layer;
+    return (int)(threads < BASELINE_MAX_THREADS ? threads : BASELINE_MAX_THREADS);
 }
 
 int command_bench(int argc, char **argv) {

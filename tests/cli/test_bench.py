@@ -22,6 +22,10 @@ def test_record():
     for call in ("forward", "backward"):
         assert list(told[call]["phases"]) == PHASES
     assert told["forward"]["phases"]["gate_up"] > 0 and told["backward"]["phases"]["wgrad"] > 0
+    for direction in ("forward", "backward"):
+        part = told["gemm"][direction]
+        assert set(part["ways"]) == {"split", "each"}
+        assert part["ways"][part["way"]] == min(part["ways"].values()) == part["seconds"] > 0
     gemm, ratio = told["gemm"], told["ratio"]
     layer = told["forward"]["seconds"] + told["backward"]["seconds"]
     products = gemm["forward"]["seconds"] + gemm["backward"]["seconds"]
