@@ -127,11 +127,13 @@ MM_DEVICE void fence_system(void);       /* acq_rel at system scope */
 /* ---- Global memory -------------------------------------------------------------------------------- */
 
 /* Ordinary accesses, naturally aligned. */
+MM_DEVICE uint32_t load_u16(const void *address); /* zero-extended */
 MM_DEVICE uint32_t load_u32(const void *address);
 MM_DEVICE uint64_t load_u64(const void *address);
 MM_DEVICE u32x4 load_u32x4(const void *address);
 MM_DEVICE u32x4 load_u32x4_l2(const void *address); /* past L1: for data another SM wrote during this kernel */
 MM_DEVICE uint32_t load_u32_l2(const void *address);
+MM_DEVICE void store_u16(void *address, uint32_t value); /* the lower half */
 MM_DEVICE void store_u32(void *address, uint32_t value);
 MM_DEVICE void store_u64(void *address, uint64_t value);
 MM_DEVICE void store_u32x4(void *address, u32x4 value);

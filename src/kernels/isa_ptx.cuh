@@ -250,6 +250,12 @@ MM_LOAD_U32(load_acquire_system(const uint32_t *address), "ld.acquire.sys.global
 MM_LOAD_U32(load_relaxed_system(const uint32_t *address), "ld.relaxed.sys.global")
 #undef MM_LOAD_U32
 
+MM_DEVICE uint32_t load_u16(const void *address) {
+    uint32_t value;
+    asm volatile("ld.global.u16 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
 MM_DEVICE uint64_t load_u64(const void *address) {
     uint64_t value;
     asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
@@ -280,6 +286,10 @@ MM_STORE_U32(add_relaxed_gpu, uint32_t, "red.relaxed.gpu.global.add")
 MM_STORE_U32(add_release_gpu, uint32_t, "red.release.gpu.global.add")
 MM_STORE_U32(add_release_system, uint32_t, "red.release.sys.global.add")
 #undef MM_STORE_U32
+
+MM_DEVICE void store_u16(void *address, uint32_t value) {
+    asm volatile("st.global.u16 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
 
 MM_DEVICE void store_u64(void *address, uint64_t value) {
     asm volatile("st.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
