@@ -1,26 +1,14 @@
 /* SwiGLU; see activation.h. One exponential of a negative number an element, in plain arithmetic, so that the
  * compiler turns the loops into vector code and every machine gives the same bits. */
 #include <math.h>
-#include <string.h>
 
 #include "base/bf16.h"
+#include "base/bits.h"
 #include "cpu/activation.h"
 #include "cpu/clones.h"
 
-static inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 static inline float power_of_two(int32_t n) {
-    return float_of((uint32_t)(n + 127) << 23);
+    return mm_float_of_bits((uint32_t)(n + 127) << 23);
 }
 
 /* exp(-a) for 0 <= a <= 110 (where it is 0 in fp32), NaN for NaN. exp(-a) = 2^n exp(r), |r| <= ln(2) / 2; the
@@ -38,7 +26,7 @@ static inline float exp_of_minus(float a) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    int32_t exponent = (int32_t)(bits_of(shifted) - bits_of(round_to_int));
+    int32_t exponent = (int32_t)(mm_bits_of_float(shifted) - mm_bits_of_float(round_to_int));
     int32_t normal = exponent > -100 ? exponent : -100; /* in two steps: 2^n alone may be too small for fp32 */
     return p * power_of_two(normal) * power_of_two(exponent - normal);
 }
@@ -46,12 +34,12 @@ static inline float exp_of_minus(float a) {
 /* `yes` or `no` without a branch, which would keep the loop from becoming vector code. */
 static inline float select(int condition, float yes, float no) {
     uint32_t mask = -(uint32_t)(condition != 0);
-    return float_of((bits_of(yes) & mask) | (bits_of(no) & ~mask));
+    return mm_float_of_bits((mm_bits_of_float(yes) & mask) | (mm_bits_of_float(no) & ~mask));
 }
 
 /* sigmoid(z), and sigmoid(-z) in *other. */
 static inline float sigmoid(float z, float *other) {
-    float a = float_of(bits_of(z) & 0x7fffffffu);
+    float a = mm_float_of_bits(mm_bits_of_float(z) & 0x7fffffffu);
     float e = exp_of_minus(select(a > 110.0f, 110.0f, a));
     float large = 1.0f / (1.0f + e), small = e * large;
     *other = select(z >= 0.0f, small, large);

@@ -14,15 +14,13 @@ mmoe_status mm_routing_check(const mmoe_layer_config *layer, const mmoe_tensor *
     for (int64_t t = 0; t < ids->shape[0]; t++)
         for (int64_t k = 0; k < ids->shape[1]; k++) {
             int64_t id = mm_id_at(ids, t, k);
-            if (id < -1 || id >= layer->experts)
-                return mm_fail(MMOE_INVALID_ARGUMENT,
-                               "ids has %" PRId64 " at token %" PRId64 ", slot %" PRId64
-                               ", expected -1 or an expert, 0 .. %" PRId64,
-                               id, t, k, layer->experts - 1);
+            mmoe_status status = mm_id_check(id, layer->experts, "ids", t, k);
+            if (status != MMOE_OK)
+                return status;
             if (id >= 0 && layer->check_weights && !isfinite(weight_at(weights, t, k)))
                 return mm_fail(MMOE_INVALID_ARGUMENT,
-                               "weights has %g at token %" PRId64 ", slot %" PRId64 ", expected a finite number",
-                               (double)weight_at(weights, t, k), t, k);
+                               "weights at token %" PRId64 ", slot %" PRId64 " is %g, expected a finite number", t, k,
+                               (double)weight_at(weights, t, k));
         }
     return MMOE_OK;
 }

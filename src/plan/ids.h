@@ -11,9 +11,11 @@ static inline int64_t mm_id_at(const mmoe_tensor *ids, int64_t token, int64_t sl
     return ids->dtype == MMOE_I64 ? ((const int64_t *)ids->data)[offset] : ((const int32_t *)ids->data)[offset];
 }
 
+/* MMOE_INVALID_ARGUMENT unless `id` is -1 or 0 .. experts-1; the text names `name`, token and slot. */
+mmoe_status mm_id_check(int64_t id, int64_t experts, const char *name, int64_t token, int64_t slot);
+
 /* Reads ids [T, K], int32 or int64 of any strides, into contiguous `out`. Every id is compared before it is narrowed;
- * the first one that is neither -1 nor 0 .. experts-1 is MMOE_INVALID_ARGUMENT, and the text names `name`, token and
- * slot. `out` may be partly written then. */
+ * the first bad one ends with mm_id_check's status, and `out` may be partly written then. */
 mmoe_status mm_ids_read(const mmoe_tensor *ids, int64_t experts, const char *name, int32_t *out);
 
 #endif
