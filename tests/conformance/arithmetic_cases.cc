@@ -1,4 +1,5 @@
 /* Cases of arithmetic.cu. */
+#include <bitset>
 #include <cstdio>
 
 #include "case.h"
@@ -47,15 +48,16 @@ void add_convert(case_list &cases) {
     c.kernel = "arithmetic_convert";
     c.ctas = 4;
     c.number[0] = (uint32_t)pairs;
-    c.after = image(pairs * 16);
+    c.after = image(pairs * 20);
     for (size_t i = 0; i < pairs; i++) {
         const uint32_t low = words[i], high = words[(i * 7 + 3) % pairs];
         append(c.in, low);
         append(c.in, high);
-        c.after.put(i * 16, (uint32_t)packed(high) << 16 | packed(low));
-        c.after.put(i * 16 + 4, (uint32_t)packed(low) << 16);
-        c.after.put(i * 16 + 8, (uint32_t)packed(high) << 16);
-        c.after.put(i * 16 + 12, low);
+        c.after.put(i * 20, (uint32_t)packed(high) << 16 | packed(low));
+        c.after.put(i * 20 + 4, (uint32_t)packed(low) << 16);
+        c.after.put(i * 20 + 8, (uint32_t)packed(high) << 16);
+        c.after.put(i * 20 + 12, low);
+        c.after.put(i * 20 + 16, (uint32_t)std::bitset<32>(low).count());
     }
     cases.push_back(c);
 }

@@ -40,6 +40,7 @@ struct test_case {
     std::string name, kernel;
     uint32_t ctas = 1, threads = 128, cluster = 1, shared_bytes = 0;
     bool together = false; /* its CTAs wait for each other: all must run at once */
+    uint32_t launches = 1; /* one after another, each allowed to start before the one in front has ended */
     std::vector<uint8_t> in;
     std::vector<uint32_t> table;
     std::vector<uint8_t> before; /* what the output holds before; empty: poison */

@@ -5,7 +5,7 @@
 MM_KERNEL(memory_widths, parameters, 64) {
     const uint64_t at = (uint64_t)(cta_index() * cta_threads(p) + thread_index()) * 64;
     const smem_t mine = smem_base() + thread_index() * 64;
-    smem_store_u32(mine, load_u32(p.in + at));
+    smem_store_u32(mine, load_u16(p.in + at) | load_u16(p.in + at + 2) << 16);
     smem_store_u32(mine + 4, load_u32_l2(p.in + at + 4));
     const uint64_t pair = load_u64(p.in + at + 8);
     smem_store_u64(mine + 8, (uint32_t)pair, (uint32_t)(pair >> 32));
@@ -14,8 +14,10 @@ MM_KERNEL(memory_widths, parameters, 64) {
     smem_store_u32x4(mine + 48, load_u32x4(p.in + at + 48));
 
     store_u32x4(p.out + at, smem_load_u32x4(mine));
-    for (uint32_t i = 16; i < 32; i += 4)
+    for (uint32_t i = 16; i < 28; i += 4)
         store_u32(p.out + at + i, smem_load_u32(mine + i));
+    store_u16(p.out + at + 28, smem_load_u32(mine + 28));
+    store_u16(p.out + at + 30, smem_load_u32(mine + 28) >> 16);
     for (uint32_t i = 32; i < 64; i += 8)
         store_u64(p.out + at + i, smem_load_u32(mine + i) | (uint64_t)smem_load_u32(mine + i + 4) << 32);
 }

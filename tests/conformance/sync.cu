@@ -56,6 +56,15 @@ MM_KERNEL(sync_producer_consumer, parameters, 128) {
     put(p, thread_index(), sum);
 }
 
+/* Launched several times, each launch free to start early: every one adds to what the one before it wrote. */
+MM_KERNEL(sync_launches, parameters, 64) {
+    const uint32_t word = cta_index() * cta_threads(p) + thread_index();
+    grid_launch_dependents();
+    sleep_ns(10000);
+    grid_dependency_wait();
+    put(p, word, load_u32(p.out + 4 * word) * 3 + word);
+}
+
 /* Clusters of 2. number[0] rounds: each CTA stores words that the other reads after the barrier. */
 MM_KERNEL(sync_cluster, parameters, 64) {
     const uint32_t t = thread_index(), threads = cta_threads(p), cta = cta_index();

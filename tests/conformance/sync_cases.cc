@@ -73,6 +73,22 @@ void add_cluster(case_list &cases) {
     cases.push_back(c);
 }
 
+void add_launches(case_list &cases) {
+    const uint32_t threads = 64, ctas = 4;
+    test_case c = sync_case("grid_dependency_wait: 5 launches that overlap", "sync_launches", threads, 0);
+    c.ctas = ctas;
+    c.launches = 5;
+    c.before.assign(4 * ctas * threads, 0);
+    c.after = image(c.before.size());
+    for (uint32_t word = 0; word < ctas * threads; word++) {
+        uint32_t value = 0;
+        for (uint32_t i = 0; i < c.launches; i++)
+            value = value * 3 + word;
+        c.after.put(4 * word, value);
+    }
+    cases.push_back(c);
+}
+
 } // namespace
 
 void add_sync_cases(case_list &cases) {
@@ -80,6 +96,7 @@ void add_sync_cases(case_list &cases) {
     add_named(cases);
     add_producer_consumer(cases);
     add_cluster(cases);
+    add_launches(cases);
 }
 
 } // namespace conformance

@@ -103,7 +103,8 @@ std::string gpu_machine::launch(const test_case &c, const parameters &p) {
     shape.threads = c.threads;
     shape.cluster = c.cluster;
     mmoe_status status = mm_kernel_find(&gpu_, c.kernel.c_str(), c.shared_bytes, &kernel);
-    if (status == MMOE_OK)
+    shape.overlapping = c.launches > 1;
+    for (uint32_t i = 0; i < c.launches && status == MMOE_OK; i++)
         status = mm_kernel_launch(&gpu_, &kernel, &shape, &p);
     if (status == MMOE_OK)
         status = MM_CU(&gpu_.driver, cuStreamSynchronize, "waiting for the kernel", nullptr);
