@@ -5,13 +5,13 @@
 #define NO_FAULT 0xffffffffu
 
 MM_DEVICE int64_t id_at(const ids_in_params &p, uint32_t token, uint32_t slot) {
-    const int64_t offset = token * p.ids_stride[0] + slot * p.ids_stride[1];
-    return p.wide ? (int64_t)load_u64((const int64_t *)p.ids + offset)
-                  : (int64_t)(int32_t)load_u32((const int32_t *)p.ids + offset);
+    const int64_t offset = token * p.ids.stride[0] + slot * p.ids.stride[1];
+    return p.wide ? (int64_t)load_u64((const int64_t *)p.ids.data + offset)
+                  : (int64_t)(int32_t)load_u32((const int32_t *)p.ids.data + offset);
 }
 
 MM_DEVICE uint32_t weight_at(const ids_in_params &p, uint32_t token, uint32_t slot) {
-    return load_u32(p.weights + (token * p.weights_stride[0] + slot * p.weights_stride[1]));
+    return load_u32((const float *)p.weights.data + (token * p.weights.stride[0] + slot * p.weights.stride[1]));
 }
 
 /* An id is looked at before it is narrowed. The weight of a slot that is not used may be anything. */

@@ -13,7 +13,7 @@
 #ifndef MM_KERNELS_PLAN_PARAMS_H
 #define MM_KERNELS_PLAN_PARAMS_H
 
-#include <stdint.h>
+#include "kernels/row_params.h"
 
 #define PLAN_MAX_WORLD 64
 #define PLAN_ROW_BLOCK 128u
@@ -32,10 +32,8 @@ struct ids_fault {
 };
 
 struct ids_in_params {
-    const void *ids;                    /* [T, K] int32 or int64 */
-    const float *weights;               /* [T, K] */
-    int64_t ids_stride[2];              /* elements */
-    int64_t weights_stride[2];          /* elements */
+    struct strided_matrix ids;          /* [T, K] int32 or int64 */
+    struct strided_matrix weights;      /* [T, K] fp32 */
     uint32_t wide;                      /* 1: ids are int64 */
     uint32_t tokens, top_k, experts;    /* T, K, E */
     uint32_t check_weights;             /* 1: the weight of a used slot must be finite */

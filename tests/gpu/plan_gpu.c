@@ -132,7 +132,7 @@ static bool compare(struct bench *b, const struct plan_case *c, unsigned char po
 
 static bool run_case(struct bench *b, const struct plan_case *c) {
     for (int i = 0; i < 2; i++) {
-        const unsigned char poison = i == 0 ? 0xa5 : 0x5a;
+        const unsigned char poison = i == 0 ? 0xff : 0x4b;
         const struct plan_params params = upload(b, c, poison);
         find_kernels(b, c);
         launch_plan(b, &params);
@@ -194,18 +194,30 @@ static double cold_us(struct bench *b, const struct plan_params *p) {
     return times[TIMED_PLANS / 2];
 }
 
-/* This rank's ids and weights to the slots of all ranks, all of them on this GPU. */
-static double ids_in_us(struct bench *b, const struct plan_case *c, const struct plan_params *p) {
+/* Whether `out` holds the first rank's ids, and after them its weights, once for each rank. */
+static bool same_slots(struct bench *b, const struct plan_case *c, mm_cu_pointer out) {
+    const size_t bytes = (size_t)(c->tokens[0] * c->shape.top_k) * sizeof(int32_t), copies = (size_t)c->shape.world;
+    char *slots = take(2 * copies * bytes);
+    bool same = true;
+    must(mm_copy_to_host(&b->gpu, slots, out, 2 * copies * bytes, b->stream, "copying the slots"));
+    CALL(b, cuStreamSynchronize, b->stream);
+    for (size_t i = 0; i < copies; i++)
+        same = same && memcmp(slots + i * bytes, c->ids, bytes) == 0 &&
+               memcmp(slots + (copies + i) * bytes, c->weights, bytes) == 0;
+    free(slots);
+    return same;
+}
+
+/* The first rank's ids and weights to the slots of all ranks, all of them on this GPU. */
+static double ids_in_us(struct bench *b, const struct plan_case *c, const struct plan_params *p, bool *same) {
     const uint32_t slots = (uint32_t)(c->tokens[0] * c->shape.top_k);
     struct mm_device_buffer scratch = {0}, out = {0};
     must(mm_device_reserve(&b->gpu, &scratch, 4096, "scratch"));
     must(mm_device_reserve(&b->gpu, &out, (size_t)slots * p->world * 8, "the slots of all ranks"));
     CALL(b, cuMemsetD8Async, scratch.address, 0, 4096, b->stream);
     struct ids_in_params in = {
-        .ids = p->ids,
-        .weights = p->weights,
-        .ids_stride = {p->top_k, 1},
-        .weights_stride = {p->top_k, 1},
+        .ids = {(void *)(uintptr_t)p->ids, {p->top_k, 1}},
+        .weights = {(void *)(uintptr_t)p->weights, {p->top_k, 1}},
         .tokens = (uint32_t)c->tokens[0],
         .top_k = p->top_k,
         .experts = p->experts,
@@ -226,6 +238,7 @@ static double ids_in_us(struct bench *b, const struct plan_case *c, const struct
         must(mm_kernel_launch(&b->gpu, &b->ids_in, &launch, &in));
     }
     const double time = elapsed_us(b) / TIMED_PLANS;
+    *same = *same && same_slots(b, c, out.address);
     mm_device_free(&b->gpu, &scratch);
     mm_device_free(&b->gpu, &out);
     return time;
@@ -240,11 +253,12 @@ static bool time_case(struct bench *b, const char *name, enum rig_routing kind, 
     /* The rank with the last expert: it has all rows of the skewed routing. */
     c.shape.rank = world - 1;
     plan_case_draw(&c, kind, &random, (uint32_t)b->multiprocessors);
-    const bool same = run_case(b, &c);
+    bool same = run_case(b, &c);
     const struct plan_params params = upload(b, &c, 0);
+    const double ids_in = ids_in_us(b, &c, &params, &same);
     printf("%-12s %2d %5d %9.1f %9.1f %9.1f %9.1f %9.1f   %s\n", name, world, experts,
            back_to_back_us(b, &params, launch_plan), cold_us(b, &params), back_to_back_us(b, &params, launch_count),
-           back_to_back_us(b, &params, launch_place), ids_in_us(b, &c, &params), same ? "equal" : "DIFFERENT");
+           back_to_back_us(b, &params, launch_place), ids_in, same ? "equal" : "DIFFERENT");
     fflush(stdout);
     plan_case_free(&c);
     return same;
