@@ -145,7 +145,6 @@ static void iterate(struct share *share, struct bench *bench) {
 static void bench_rank(struct rank *rank, void *context) {
     struct bench *bench = context;
     struct share share;
-    progress_label(rank_progress(rank), "making the data", 0);
     share_open(&share, bench->problem, rank);
     iterate(&share, bench);
     share_close(&share);
@@ -330,19 +329,20 @@ int command_bench(int argc, char **argv) {
         {0}};
     struct options options = {.command = "bench"};
     struct problem problem;
-    int code = options_read(&options, own,
+    int code = problem_open(&problem, &options, own,
                             "Time of an MoE layer's forward and backward, beside that of the same matrix products "
                             "through OpenBLAS alone in the same run." EXIT_CODES_HELP,
                             argc, argv);
-    if (!code && options.output)
-        code = record_check_path(options.output);
-    if (!code)
-        code = problem_open(&problem, &options);
     if (code)
         return code;
     struct bench bench = {.problem = &problem, .threads = baseline_threads(&problem)};
     bench.samples = calloc((size_t)options.iterations, sizeof *bench.samples);
-    code = bench.samples ? ranks_run(&problem, bench_rank, &bench) : complain_memory("the samples");
+    if (!bench.samples)
+        code = complain_memory("the samples");
+    if (!code && options.output)
+        code = record_check_path(options.output);
+    if (!code)
+        code = ranks_run(&problem, bench_rank, &bench);
     if (!code && ranks_print(&problem))
         code = report(&bench);
     free(bench.samples);

@@ -16,19 +16,9 @@ struct check {
     struct verify_sums sums[MMOE_MAX_WORLD]; /* written by rank 0 */
 };
 
-static void calls(struct share *share, struct check *check) {
+static void verify(struct share *share, struct check *check) {
     struct rank *rank = share->rank;
     struct verify_sums mine = {0};
-    if (!rank_all_well(rank))
-        return;
-    progress_label(rank_progress(rank), "forward", 0);
-    share_forward(share);
-    if (!rank_all_well(rank))
-        return;
-    progress_label(rank_progress(rank), "backward", 0);
-    share_backward(share);
-    if (!rank_all_well(rank))
-        return;
     if (rank->index == 0 || check->problem->rank >= 0)
         progress_label(rank_progress(rank), "the oracle", verify_steps(check->problem));
     verify_share(share, &mine);
@@ -39,9 +29,9 @@ static void calls(struct share *share, struct check *check) {
 static void check_rank(struct rank *rank, void *context) {
     struct check *check = context;
     struct share share;
-    progress_label(rank_progress(rank), "making the data", 0);
     share_open(&share, check->problem, rank);
-    calls(&share, check);
+    if (share_both(&share))
+        verify(&share, check);
     share_close(&share);
 }
 
@@ -86,12 +76,10 @@ int command_check(int argc, char **argv) {
         {"bound", KEY_BOUND, "B", 0, "the relative Frobenius error allowed (default 5.5e-3)", 0}, {0}};
     struct options options = {.command = "check"};
     struct problem problem;
-    int code = options_read(&options, own,
+    int code = problem_open(&problem, &options, own,
                             "One MoE layer, forward and backward, against a float64 reference: one line a tensor with "
                             "its error and the bound." EXIT_CODES_HELP,
                             argc, argv);
-    if (!code)
-        code = problem_open(&problem, &options);
     if (code)
         return code;
     struct check check = {.problem = &problem};

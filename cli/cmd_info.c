@@ -248,12 +248,10 @@ static int print_json(const struct info *info) {
 int command_info(int argc, char **argv) {
     struct options options = {.command = "info"};
     struct problem problem;
-    int code = options_read(&options, NULL,
+    int code = problem_open(&problem, &options, NULL,
                             "The version, the backends and devices found here, the presets; and for a layer the size "
                             "of every buffer and the plan of a routing." EXIT_CODES_HELP,
                             argc, argv);
-    if (!code)
-        code = problem_open(&problem, &options);
     if (code)
         return code;
     struct info info = {.problem = &problem};

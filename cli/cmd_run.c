@@ -38,19 +38,9 @@ static void gather_outcomes(struct share *share, struct run *run) {
     rank_gather(share->rank, &mine, sizeof mine, share->rank->index == 0 ? run->outcomes : NULL);
 }
 
-static void calls(struct share *share, struct run *run) {
+static void gather_results(struct share *share, struct run *run) {
     struct rank *rank = share->rank;
     const char *folder = run->problem->options->save;
-    if (!rank_all_well(rank))
-        return;
-    progress_label(rank_progress(rank), "forward", 0);
-    share_forward(share);
-    if (!rank_all_well(rank))
-        return;
-    progress_label(rank_progress(rank), "backward", 0);
-    share_backward(share);
-    if (!rank_all_well(rank))
-        return;
     progress_label(rank_progress(rank), "checksums", 0);
     gather_outcomes(share, run);
     if (folder && rank_all_well(rank))
@@ -60,9 +50,9 @@ static void calls(struct share *share, struct run *run) {
 static void run_rank(struct rank *rank, void *context) {
     struct run *run = context;
     struct share share;
-    progress_label(rank_progress(rank), "making the data", 0);
     share_open(&share, run->problem, rank);
-    calls(&share, run);
+    if (share_both(&share))
+        gather_results(&share, run);
     share_close(&share);
 }
 
@@ -116,12 +106,10 @@ int command_run(int argc, char **argv) {
         {"save", KEY_SAVE, "FOLDER", 0, "write every tensor there as .npy, inputs too", 0}, {0}};
     struct options options = {.command = "run"};
     struct problem problem;
-    int code = options_read(&options, own,
+    int code = problem_open(&problem, &options, own,
                             "One MoE layer, forward and backward, over the ranks: times of each phase, bytes moved, "
                             "and checksums of the results." EXIT_CODES_HELP,
                             argc, argv);
-    if (!code)
-        code = problem_open(&problem, &options);
     if (code)
         return code;
     struct run run = {.problem = &problem};

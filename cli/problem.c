@@ -228,9 +228,12 @@ static int check_supported(const struct problem *problem) {
     return reason ? complain(EXIT_INPUT, "%s", reason) : 0;
 }
 
-int problem_open(struct problem *problem, const struct options *options) {
+int problem_open(struct problem *problem, struct options *options, const struct argp_option *own, const char *help,
+                 int argc, char **argv) {
     *problem = (struct problem){.options = options};
-    int code = read_environment(problem);
+    int code = options_read(options, own, help, argc, argv);
+    if (!code)
+        code = read_environment(problem);
     if (!code)
         code = set_layer(problem);
     if (!code)

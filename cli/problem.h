@@ -36,8 +36,10 @@ struct problem {
     struct npy_file file[INPUTS];
 };
 
-/* Puts the options together and opens the files. On an error says why, and returns its exit code with nothing open. */
-int problem_open(struct problem *problem, const struct options *options);
+/* Reads a command's arguments (as options_read), puts them together and opens the files. On an error says why, and
+ * returns its exit code with nothing open. */
+int problem_open(struct problem *problem, struct options *options, const struct argp_option *own, const char *help,
+                 int argc, char **argv);
 void problem_close(struct problem *problem);
 
 /* A rank's share of the experts. */

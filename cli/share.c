@@ -35,6 +35,7 @@ static int make_tensor(struct share *share, enum tensor tensor) {
 
 int share_open(struct share *share, const struct problem *problem, struct rank *rank) {
     *share = (struct share){.problem = problem, .rank = rank};
+    progress_label(rank_progress(rank), "making the data", 0);
     for (int t = 0; t < TENSORS && !rank->code; t++)
         make_tensor(share, (enum tensor)t);
     if (!rank->code)
@@ -91,4 +92,17 @@ int share_backward(struct share *share) {
     args.ddown = view(share, TENSOR_DDOWN);
     args.report = &share->backward;
     return rank_fail_status(share->rank, mmoe_backward(share->layer, &args));
+}
+
+bool share_both(struct share *share) {
+    struct rank *rank = share->rank;
+    if (!rank_all_well(rank))
+        return false;
+    progress_label(rank_progress(rank), "forward", 0);
+    share_forward(share);
+    if (!rank_all_well(rank))
+        return false;
+    progress_label(rank_progress(rank), "backward", 0);
+    share_backward(share);
+    return rank_all_well(rank);
 }

@@ -27,4 +27,8 @@ void share_close(struct share *share);
 int share_forward(struct share *share);
 int share_backward(struct share *share);
 
+/* Collective: both, with progress shown. Returns whether every rank is well after them; where one was not before,
+ * nothing is called. */
+bool share_both(struct share *share);
+
 #endif
