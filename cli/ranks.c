@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agreement.h"
 #include "meeting.h"
 #include "message.h"
 
@@ -125,7 +126,21 @@ static int run_threads(struct ranks *ranks, const mmoe_group_config *config) {
     return 0;
 }
 
-static int run_process(struct ranks *ranks, const mmoe_group_config *config, struct rank *rank) {
+/* Collective, among processes. */
+static bool agree(struct rank *rank, const struct problem *problem) {
+    struct agreement mine, all[MMOE_MAX_WORLD];
+    char error[512];
+    agreement_of(problem, &mine);
+    if (rank_gather(rank, &mine, sizeof mine, all))
+        return false;
+    if (agreement_holds(all, rank->world, error, sizeof error))
+        return true;
+    rank_fail(rank, EXIT_INPUT, "%s", error);
+    return false;
+}
+
+static int run_process(struct ranks *ranks, const struct problem *problem, const mmoe_group_config *config) {
+    struct rank *rank = &ranks->rank[problem->rank];
     struct meeting meeting;
     char error[256];
     mmoe_status status = mmoe_group_create_env(config, &rank->group);
@@ -133,7 +148,8 @@ static int run_process(struct ranks *ranks, const mmoe_group_config *config, str
         return complain(code_of(status), "rank %d: %s", rank->index, mmoe_last_error());
     if (meeting_open(&meeting, rank->index, ranks->world, error, sizeof error)) {
         ranks->meeting = &meeting;
-        run_thread(rank);
+        if (agree(rank, problem))
+            run_thread(rank);
     } else {
         rank_fail(rank, EXIT_RUN, "%s", error);
     }
@@ -165,7 +181,7 @@ int ranks_run(const struct problem *problem, rank_body *body, void *context) {
         ranks->rank[r] = (struct rank){.index = r, .world = ranks->world, .ranks = ranks};
     progress_start(&ranks->progress, ranks_print(problem) && (problem->options->progress || isatty(STDERR_FILENO)));
     bool threads = problem->rank < 0;
-    int code = threads ? run_threads(ranks, &config) : run_process(ranks, &config, &ranks->rank[problem->rank]);
+    int code = threads ? run_threads(ranks, &config) : run_process(ranks, problem, &config);
     progress_stop(&ranks->progress);
     if (!code)
         code = threads ? say_failure(ranks->rank, ranks->world) : say_failure(&ranks->rank[problem->rank], 1);

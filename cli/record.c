@@ -10,25 +10,10 @@
 #include <unistd.h>
 
 #include "message.h"
+#include "routing.h"
 
 static json_t *text_or_null(const char *text) {
     return text ? json_string(text) : json_null();
-}
-
-static const char *routing_text(const struct problem *problem, char text[64]) {
-    const struct options *options = problem->options;
-    switch (options->routing) {
-    case ROUTING_UNIFORM:
-        return "uniform";
-    case ROUTING_ZIPF:
-        snprintf(text, 64, "zipf:%g", options->zipf);
-        return text;
-    case ROUTING_ONE:
-        snprintf(text, 64, "one:%lld", (long long)options->hot_expert);
-        return text;
-    default:
-        return "file";
-    }
 }
 
 static json_t *layer_record(const struct problem *problem) {
@@ -49,7 +34,7 @@ json_t *record_start(const struct problem *problem) {
         "{s:s, s:s, s:o, s:i, s:o, s:i, s:o, s:s, s:s, s:s, s:o, s:i}", "megamoe", mmoe_version(), "command",
         options->command, "preset", text_or_null(options->preset ? options->preset->name : NULL), "scale",
         options->scale == NOT_GIVEN ? 1 : (int)options->scale, "layer", layer_record(problem), "ranks", problem->world,
-        "tokens", record_integers(problem->tokens, problem->world), "routing", routing_text(problem, routing), "seed",
+        "tokens", record_integers(problem->tokens, problem->world), "routing", routing_text(options, routing), "seed",
         seed, "keep", options->keep == MMOE_KEEP_ROWS ? "rows" : "plan", "backend", text_or_null(options->backend),
         "threads", (int)options->threads);
 }
@@ -71,7 +56,7 @@ void record_print_problem(const struct problem *problem, FILE *file) {
         fprintf(file, ", capacity %lld%s", (long long)layer->capacity, layer->drop ? " with drop" : "");
     fprintf(file, "\nbatch  %lld tokens over %d rank%s, routing %s, seed %llu\n",
             (long long)problem->first[problem->world], problem->world, problem->world == 1 ? "" : "s",
-            routing_text(problem, routing), (unsigned long long)options->seed);
+            routing_text(options, routing), (unsigned long long)options->seed);
 }
 
 json_t *record_real(double value) {

@@ -2,10 +2,26 @@
 #include "routing.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "random.h"
 
 enum { PURPOSE_POPULARITY = 100, PURPOSE_CHOICE, PURPOSE_WEIGHT };
+
+const char *routing_text(const struct options *options, char text[64]) {
+    switch (options->routing) {
+    case ROUTING_UNIFORM:
+        return "uniform";
+    case ROUTING_ZIPF:
+        snprintf(text, 64, "zipf:%g", options->zipf);
+        return text;
+    case ROUTING_ONE:
+        snprintf(text, 64, "one:%lld", (long long)options->hot_expert);
+        return text;
+    default:
+        return "file";
+    }
+}
 
 /* log of the popularity of every expert: -S * log(place), places given out in an order that the seed shuffles. */
 static void log_popularity(const struct options *options, int64_t experts, float *out) {

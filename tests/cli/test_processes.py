@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 
+import numpy as np
 import pytest
 
 from command import COMMAND, INPUT, RUN, TINY, clean_environment, record
@@ -92,6 +93,52 @@ def test_ranks_that_disagree():
     for (out, err), code in finish(started):
         assert code == RUN and out == ""
         assert "64" in err and "128" in err
+
+
+@pytest.mark.parametrize("first,other,option,values", [
+    (["--seed=1"], ["--seed=2"], "--seed", ("1", "2")),
+    ([], ["--routing=zipf:1"], "--routing", ("uniform", "zipf:1")),
+    (["--routing=zipf:1"], ["--routing=zipf:1.0000009536743164"], "--routing",
+     ("zipf:1", "zipf:1.0000009536743164")),
+    (["--routing=one:1"], ["--routing=one:2"], "--routing", ("one:1", "one:2")),
+    (["--tokens=4,4,4,4"], ["--tokens=4,4,4,3"], "--tokens", ("4,4,4,4", "4,4,4,3")),
+    ([], ["--keep=plan"], "--keep", ("rows", "plan")),
+    (["--save={tmp}"], [], "--save", ("{tmp}", "not given")),
+    (["--x={tmp}/x.npy"], [], "--x", ("{tmp}/x.npy", "not given")),
+    (["--x={tmp}/x.npy"], ["--x={tmp}/other.npy"], "--x", ("{tmp}/x.npy", "{tmp}/other.npy")),
+])
+def test_ranks_with_other_data(tmp_path, first, other, option, values):
+    x = np.zeros((16, 64), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    x[15, 63] = 1
+    np.save(tmp_path / "other.npy", x)
+    first, other, values = ([text.format(tmp=tmp_path) for text in part] for part in (first, other, values))
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = start(4, "run", *TINY, *other, ranks=[2], variables=where) + start(
+        4, "run", *TINY, *first, ranks=[0, 1, 3], variables=where)
+    cut = [value[:63] for value in values]
+    expected = f"{option} is '{cut[0]}' on rank 0 and '{cut[1]}' on rank 2, expected the same on all ranks"
+    for (out, err), code in finish(started):
+        assert code == INPUT and out == ""
+        assert expected in err and err.count("\n") == 1
+    assert sorted(os.listdir(tmp_path)) == ["other.npy", "x.npy"]
+
+
+def test_ranks_with_other_commands():
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = start(2, "run", *TINY, ranks=[0], variables=where) + start(2, "check", *TINY, ranks=[1], variables=where)
+    for (out, err), code in finish(started):
+        assert code == INPUT and out == ""
+        assert "the command is 'run' on rank 0 and 'check' on rank 1" in err
+
+
+def test_equal_files_in_other_places_are_the_same_data(tmp_path):
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, np.ones((8, 64), np.float32))
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = start(2, "run", *TINY, f"--x={tmp_path}/a.npy", ranks=[0], variables=where) + start(
+        2, "run", *TINY, f"--x={tmp_path}/b.npy", ranks=[1], variables=where)
+    assert [code for _, code in finish(started)] == [0, 0]
 
 
 def test_a_killed_rank_ends_the_others():
