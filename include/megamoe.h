@@ -166,8 +166,9 @@ MMOE_API mmoe_status mmoe_group_create_path(const mmoe_group_config *config, con
 
 /* This rank of a group whose memory the caller made: segments[r] is where rank r's segment, of
  * mmoe_group_segment_bytes() bytes, is mapped here; segments are 128-byte aligned, zero on every rank
- * before any rank calls this, and stay mapped until every rank has destroyed its group. The caller answers for
- * equal configurations: they are compared at the first call. */
+ * before any rank calls this, and stay mapped until every rank has destroyed its group. Not collective. The first
+ * call compares the ranks' configurations before it writes where they say; a difference breaks the group with
+ * MMOE_MISMATCH on every rank. */
 MMOE_API mmoe_status mmoe_group_create_adopted(const mmoe_group_config *config, int rank, int world,
                                                void *const *segments, mmoe_group **group);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "group/introduction.h"
 
 static mmoe_status check_segments(int world, void *const *segments) {
     if (segments == NULL) {
@@ -27,6 +28,15 @@ static mmoe_status check_segments(int world, void *const *segments) {
     return MMOE_OK;
 }
 
+/* Told by this rank's own introduction: that it is not the first to be made there. */
+static mmoe_status check_unused(const struct mmoe_group *group) {
+    const struct mm_control *own = mm_control(group, group->rank);
+    return atomic_load(&own->introduction[group->rank].posted.value) == 0
+               ? MMOE_OK
+               : mm_fail(MMOE_INVALID_ARGUMENT, "segments[%d] holds a group already, expected memory that is zero",
+                         group->rank);
+}
+
 mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int world, void *const *segments,
                                   const struct mm_backend *backend, const struct mm_hook *hook,
                                   struct mmoe_group **out) {
@@ -39,12 +49,17 @@ mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int
     status = check_segments(world, segments);
     if (status == MMOE_OK) {
         memcpy(group->segment, segments, (size_t)world * sizeof segments[0]);
+        group->adopted = true;
+        status = check_unused(group);
+    }
+    if (status == MMOE_OK) {
         status = backend->group_open(group);
     }
     if (status != MMOE_OK) {
         mm_group_free(group);
         return status;
     }
+    mm_introduce(group);
     *out = group;
     return MMOE_OK;
 }

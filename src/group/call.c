@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/headers.h"
+#include "group/introduction.h"
 #include "group/wait.h"
 
 /* ---- Failure ------------------------------------------------------------------------------------ */
@@ -71,13 +72,31 @@ static mmoe_status step(struct mmoe_group *group, enum mm_step at) {
     return status == MMOE_OK ? MMOE_OK : mm_call_abort(group, status);
 }
 
+/* Until flags[r] has reached targets[r] for every rank r. */
+static mmoe_status await_flags(struct mmoe_group *group, const struct mm_flag *flags, const uint32_t *targets,
+                               enum mm_step at, enum mm_patience patience) {
+    struct mm_awaited awaited = {.doing = mm_step_name(at), .patience = patience};
+    for (int r = 0; r < group->world; r++) {
+        awaited.flag[r] = &flags[r];
+        awaited.target[r] = targets[r];
+    }
+    mmoe_status status = mm_wait(group, &awaited);
+    return status == MMOE_OK ? MMOE_OK : break_group(group, status);
+}
+
 static mmoe_status await_number(struct mmoe_group *group, const struct mm_flag *flags, uint32_t number, enum mm_step at,
                                 enum mm_patience patience) {
     uint32_t targets[MMOE_MAX_WORLD];
     for (int r = 0; r < group->world; r++) {
         targets[r] = number;
     }
-    mmoe_status status = mm_wait(group, flags, targets, at, patience);
+    return await_flags(group, flags, targets, at, patience);
+}
+
+/* The ranks of an adopted group have not agreed before: nothing may be written where a configuration says until they
+ * have. */
+static mmoe_status agree(struct mmoe_group *group) {
+    mmoe_status status = group->adopted ? mm_introductions_check(group) : MMOE_OK;
     return status == MMOE_OK ? MMOE_OK : break_group(group, status);
 }
 
@@ -104,6 +123,9 @@ static mmoe_status begin_locked(struct mmoe_group *group) {
     group->call++;
     group->left_posted = 0;
     status = step(group, MM_STEP_BEGIN);
+    if (status == MMOE_OK) {
+        status = agree(group);
+    }
     if (status == MMOE_OK) {
         status = await_left(group);
     }
@@ -194,9 +216,8 @@ mmoe_status mm_call_await(struct mmoe_group *group, enum mm_arrival what, const 
     for (int r = 0; r < group->world; r++) {
         targets[r] += (uint32_t)counts[r];
     }
-    status = mm_wait(group, what == MM_ARRIVAL_ROWS ? control->rows_arrived : control->dw_arrived, targets,
-                     MM_STEP_AWAIT, MM_WHILE_WORKING);
-    return status == MMOE_OK ? MMOE_OK : break_group(group, status);
+    return await_flags(group, what == MM_ARRIVAL_ROWS ? control->rows_arrived : control->dw_arrived, targets,
+                       MM_STEP_AWAIT, MM_WHILE_WORKING);
 }
 
 /* The lock is held. */

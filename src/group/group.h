@@ -45,7 +45,8 @@ struct mmoe_group {
     int rank, world;
     struct mm_layout layout;
     unsigned char *segment[MMOE_MAX_WORLD]; /* rank r's segment as mapped here */
-    struct mm_memory *memory;               /* keeps the segments mapped */
+    struct mm_memory *memory;               /* keeps the segments mapped; NULL in an adopted group */
+    bool adopted;                           /* the ranks have not met before their first call */
     struct mm_hook hook;
 
     const struct mm_backend *backend;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "group/group.h"
+
 static const char magic[8] = {'m', 'e', 'g', 'a', 'm', 'o', 'e', '\n'};
 
 struct mm_hello mm_hello_of(const struct mmoe_group *group, double waited_seconds) {

@@ -1,13 +1,13 @@
-/* What a process says of itself when it meets the others. */
+/* What a rank says of itself when it meets the others: processes in a message, ranks of an adopted group in memory. */
 #ifndef MM_GROUP_HELLO_H
 #define MM_GROUP_HELLO_H
 
 #include <stdbool.h>
 
-#include "group/group.h"
+#include "megamoe.h"
 
 /* Grows with every change of the messages of set-up or of the control part of a segment. */
-#define MM_PROTOCOL 1
+#define MM_PROTOCOL 2
 
 /* The same in all versions, so that any two can tell what keeps them apart. */
 struct mm_hello_front {

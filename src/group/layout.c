@@ -1,6 +1,18 @@
 /* Sizes and offsets of a rank's symmetric segment. */
 #include "group/layout.h"
 
+#include <stddef.h>
+
+/* What all versions agree on. */
+_Static_assert(offsetof(struct mm_control, doorbell) == 0, "the doorbell has moved");
+_Static_assert(offsetof(struct mm_control, progress) == 128, "progress has moved");
+_Static_assert(offsetof(struct mm_control, pulse) == 256, "pulse has moved");
+_Static_assert(offsetof(struct mm_control, abort) == 384, "the aborts have moved");
+_Static_assert(sizeof(struct mm_abort) == 512, "the aborts have grown");
+_Static_assert(offsetof(struct mm_control, introduction) == 384 + 64 * 512, "the introductions have moved");
+_Static_assert(sizeof(struct mm_introduction) == 384, "the introductions have grown");
+_Static_assert(offsetof(struct mm_introduction, hello) == 128, "the hellos have moved");
+
 /* Reserves `count` elements at the end of the layout and returns their offset. */
 static size_t reserve(struct mm_layout *layout, int64_t count, size_t element) {
     size_t offset = layout->bytes;

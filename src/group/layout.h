@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/memory.h"
-#include "megamoe.h"
+#include "group/hello.h"
 
 /* A counter that another rank writes, alone on its cache lines. Counters only grow and are compared wrap-safe. */
 struct mm_flag {
@@ -45,17 +45,28 @@ struct mm_abort {
     char reason[MM_REASON_BYTES]; /* names the culprit rank and the step */
 };
 
-/* Index [s] is written by rank s alone. */
+/* How a rank of an adopted group makes itself known; `posted` turns 1 after the hello is complete. */
+struct mm_introduction {
+    struct mm_flag posted;
+    struct mm_hello hello;
+};
+
+/* Index [s] is written by rank s alone.
+ *
+ * Everything up to the introductions lies at the same place in all versions of the library, so that ranks that disagree
+ * on anything at all can still wait for one another and be told. */
 struct mm_control {
     struct mm_flag doorbell; /* bumped after every other flag here, so that a sleeper on it wakes */
     struct mm_flag progress; /* bumped by this rank itself while it works: a peer that waits for a rank that still
                                 works does not count that time against it */
     struct mm_flag pulse;    /* bumped by this rank itself while it waits for others: of several peers that are late,
                                 the one that has been silent for longest is to blame */
+    struct mm_abort abort[MMOE_MAX_WORLD];
+    struct mm_introduction introduction[MMOE_MAX_WORLD];
+
     struct mm_flag rows_arrived[MMOE_MAX_WORLD], dw_arrived[MMOE_MAX_WORLD]; /* cumulative over calls */
     struct mm_flag ready[MMOE_MAX_WORLD];
     struct mm_flag left[MMOE_MAX_WORLD];
-    struct mm_abort abort[MMOE_MAX_WORLD];
     struct mm_header header[MMOE_MAX_WORLD];
 };
 

@@ -26,16 +26,14 @@ struct sight {
 
 struct wait {
     const struct mmoe_group *group;
-    const struct mm_flag *flags;
-    const uint32_t *targets;
-    enum mm_step step;
-    enum mm_patience patience;
+    const struct mm_awaited *awaited;
     double started, last_beat;
     struct sight sight[MMOE_MAX_WORLD];
 };
 
 static bool arrived(const struct wait *wait, int rank) {
-    return mm_reached(atomic_load_explicit(&wait->flags[rank].value, memory_order_acquire), wait->targets[rank]);
+    const struct mm_awaited *awaited = wait->awaited;
+    return mm_reached(atomic_load_explicit(&awaited->flag[rank]->value, memory_order_acquire), awaited->target[rank]);
 }
 
 static bool all_arrived(const struct wait *wait) {
@@ -112,7 +110,7 @@ static mmoe_status check_lives(const struct wait *wait) {
     for (int r = 0; r < group->world; r++) {
         if (!arrived(wait, r) && !mm_memory_alive(group->memory, r) && !arrived(wait, r)) {
             return mm_fail(MMOE_PEER_LOST, "rank %d has died or left the group: rank %d was %s from it in call %u", r,
-                           group->rank, mm_step_name(wait->step), group->call);
+                           group->rank, wait->awaited->doing, group->call);
         }
     }
     return MMOE_OK;
@@ -120,7 +118,7 @@ static mmoe_status check_lives(const struct wait *wait) {
 
 static int64_t limit_ms(const struct wait *wait) {
     const mmoe_group_config *config = &wait->group->config;
-    return wait->patience == MM_UNTIL_ARRIVED ? config->arrive_timeout_ms : config->progress_timeout_ms;
+    return wait->awaited->patience == MM_UNTIL_ARRIVED ? config->arrive_timeout_ms : config->progress_timeout_ms;
 }
 
 /* Others may be late because they wait for the one that is to blame, but then they stir: the one that has been silent
@@ -130,7 +128,7 @@ static mmoe_status check_limits(const struct wait *wait, double now) {
     int silent = -1;
     for (int r = 0; r < group->world; r++) {
         const struct sight *sight = &wait->sight[r];
-        double since = wait->patience == MM_UNTIL_ARRIVED ? wait->started : sight->progressed;
+        double since = wait->awaited->patience == MM_UNTIL_ARRIVED ? wait->started : sight->progressed;
         bool late = !arrived(wait, r) && (now - since) * 1e3 >= (double)limit_ms(wait);
         if (late && (silent < 0 || sight->stirred < wait->sight[silent].stirred)) {
             silent = r;
@@ -140,8 +138,8 @@ static mmoe_status check_limits(const struct wait *wait, double now) {
         return MMOE_OK;
     }
     return mm_fail(MMOE_TIMEOUT, "rank %d %s %lld ms: rank %d was %s from it in call %u", silent,
-                   wait->patience == MM_UNTIL_ARRIVED ? "did not come within" : "made no progress for",
-                   (long long)limit_ms(wait), group->rank, mm_step_name(wait->step), group->call);
+                   wait->awaited->patience == MM_UNTIL_ARRIVED ? "did not come within" : "made no progress for",
+                   (long long)limit_ms(wait), group->rank, wait->awaited->doing, group->call);
 }
 
 static bool spin(const struct wait *wait) {
@@ -185,9 +183,8 @@ static void begin(struct wait *wait) {
     }
 }
 
-mmoe_status mm_wait(const struct mmoe_group *group, const struct mm_flag *flags, const uint32_t *targets,
-                    enum mm_step step, enum mm_patience patience) {
-    struct wait wait = {.group = group, .flags = flags, .targets = targets, .step = step, .patience = patience};
+mmoe_status mm_wait(const struct mmoe_group *group, const struct mm_awaited *awaited) {
+    struct wait wait = {.group = group, .awaited = awaited};
     if (spin(&wait)) {
         return MMOE_OK;
     }

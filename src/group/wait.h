@@ -10,10 +10,17 @@ enum mm_patience {
     MM_WHILE_WORKING  /* progress_timeout since it last showed progress */
 };
 
-/* Waits until flags[r], in this rank's segment, has reached targets[r] for every rank r. Fails with MMOE_PEER_LOST or
- * MMOE_TIMEOUT and a sentence that names the rank to blame and `step`, or as some rank's abort says. */
-mmoe_status mm_wait(const struct mmoe_group *group, const struct mm_flag *flags, const uint32_t *targets,
-                    enum mm_step step, enum mm_patience patience);
+/* What is awaited of each rank r: that flag[r] reaches target[r]. */
+struct mm_awaited {
+    const struct mm_flag *flag[MMOE_MAX_WORLD];
+    uint32_t target[MMOE_MAX_WORLD];
+    const char *doing; /* "awaiting ready" and the like, for the error text */
+    enum mm_patience patience;
+};
+
+/* Fails with MMOE_PEER_LOST or MMOE_TIMEOUT and a sentence that names the rank to blame and what was awaited, or as
+ * some rank's abort says. */
+mmoe_status mm_wait(const struct mmoe_group *group, const struct mm_awaited *awaited);
 
 /* Wakes rank `peer` to look at its flags. */
 void mm_ring(const struct mmoe_group *group, int peer);

@@ -196,35 +196,6 @@ static void another_order(void **state) {
     run_everywhere(2, call_in_another_order);
 }
 
-/* B16 for memory that the caller made: configurations are compared at the first call. */
-struct adopted {
-    struct crew crew;
-    void *segment[2];
-};
-
-static void adopt_unlike(struct rig_rank *rank, void *context) {
-    struct adopted *adopted = context;
-    mmoe_group_config config = adopted->crew.config;
-    config.max_tokens = rank->rank == 1 ? 6 : 5;
-    mmoe_group *group;
-    RIG_OK(rank, mm_group_make_adopted(&config, rank->rank, 2, adopted->segment, &crew_backend, NULL, &group));
-    EXPECT_FAILURE(rank, drive_call(rank, group), MMOE_MISMATCH, "max_tokens of the group is");
-    RIG_EXPECT(rank, says("5 on rank 0") && says("6 on rank 1"), "%s", mmoe_last_error());
-    mm_group_free(group);
-}
-
-static void b16_adopted(void **state) {
-    (void)state;
-    struct adopted adopted = {.crew = crew_of(2, RIG_PROCESSES)};
-    for (int r = 0; r < 2; r++) {
-        adopted.segment[r] = rig_shared(mm_layout_of(&adopted.crew.config, 2).bytes);
-    }
-    crew_run(&adopted.crew, adopt_unlike, &adopted);
-    for (int r = 0; r < 2; r++) {
-        rig_shared_free(adopted.segment[r]);
-    }
-}
-
 /* ---- Aborts -------------------------------------------------------------------------------------- */
 
 /* A rank that is slow to meet the others may hear there already that one of them has given up. */
@@ -350,7 +321,6 @@ int main(void) {
         cmocka_unit_test(late_rank_after_a_refusal),
         cmocka_unit_test(every_agreed_field),
         cmocka_unit_test(another_order),
-        cmocka_unit_test(b16_adopted),
         cmocka_unit_test(aborts),
         cmocka_unit_test(aborts_reach_who_works),
         cmocka_unit_test(who_works_is_not_given_up),
