@@ -54,7 +54,8 @@ enum {
     VALIDATION_PART = 20,   /* one part in so many of the text, at its end, is kept for validation */
     WARMUP_STEPS = 50,      /* in which the learning rate rises */
 };
-static const double RATE_HIGH = 3e-3, RATE_LOW = 1e-4; /* learning rate after the warm-up, and at the last step */
+static const double RATE_UNIT = 1e6;  /* --rate counts millionths */
+static const double RATE_LAST = 1e-4; /* learning rate at the last step */
 static const float BETA1 = 0.9f, BETA2 = 0.99f, ADAM_EPSILON = 1e-8f, WEIGHT_DECAY = 0.01f;
 static const float BIAS_STEP = 3e-3f; /* of the load-balancing bias, in units of a router score */
 static const float NORM_EPSILON = 1e-6f;
@@ -65,14 +66,19 @@ static const char DEFAULT_TEXT[] = "bible -l 72 Gen1:1-Rev22:21 2>/dev/null </de
 
 /* ---- Small tools -------------------------------------------------------------------------------------------- */
 
+/* The first rank that fails speaks for all; it does not wait for the others, which may be inside a product. */
 static _Noreturn void die(const char *format, ...) {
+    static atomic_flag dying = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&dying))
+        pause();
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "%s: ", program_invocation_short_name);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
-    exit(EXIT_FAILURE);
+    fflush(stdout);
+    _exit(EXIT_FAILURE);
 }
 
 static void check(mmoe_status status, const char *what) {
@@ -155,8 +161,8 @@ static float from_bf16(uint16_t value) {
 struct options {
     const char *text, *out;
     bool resume;
-    int64_t ranks, steps, seed, tokens, context, embedding, hidden, intermediate, experts, top_k, layers, report, save,
-        sample;
+    int64_t ranks, steps, rate, seed, tokens, context, embedding, hidden, intermediate, experts, top_k, layers, report,
+        save, sample;
 };
 
 /* Every option that is a number. A checkpoint belongs to the values of those marked `fixed`. */
@@ -170,6 +176,8 @@ static const struct number {
     {"ranks", offsetof(struct options, ranks), 4, 1, TOKEN_BLOCKS, false,
      "ranks that share the experts: 1, 2, 4, 8, 16"},
     {"steps", offsetof(struct options, steps), 2000, 1, 100000000, true, "training steps"},
+    {"rate", offsetof(struct options, rate), 3000, 1, 1000000000000, true,
+     "learning rate after the warm-up, in millionths"},
     {"seed", offsetof(struct options, seed), 1, 0, INT32_MAX, true, "of all random numbers"},
     {"tokens", offsetof(struct options, tokens), 2048, 16, 1 << 20, true, "batch of all ranks, a multiple of 16"},
     {"context", offsetof(struct options, context), 16, 1, 1024, true, "bytes that the model sees"},
@@ -753,7 +761,8 @@ static void backward(struct rank *r) {
 /* Rises linearly, then falls along a cosine. */
 static double learning_rate(const struct options *o, int64_t step) {
     double rise = fmin(1, (double)step / WARMUP_STEPS), done = (double)step / (double)o->steps;
-    return rise * (RATE_LOW + (RATE_HIGH - RATE_LOW) * 0.5 * (1 + cos(acos(-1) * done)));
+    double highest = (double)o->rate / RATE_UNIT;
+    return rise * (RATE_LAST + (highest - RATE_LAST) * 0.5 * (1 + cos(acos(-1) * done)));
 }
 
 /* AdamW on parameters first .. first + count - 1; `step` counts from 1.
@@ -826,7 +835,7 @@ struct piece {
     void *data;
     size_t bytes;
 };
-enum { PIECES = 6, CHECKPOINT_VERSION = 1 };
+enum { PIECES = 6, CHECKPOINT_VERSION = 2 };
 
 static struct identity identity_of(struct model *m) {
     struct identity identity = {.magic = "MOETRAIN", .version = CHECKPOINT_VERSION};
@@ -1237,9 +1246,18 @@ static void open_folder(struct model *m) {
     trim_log(m->log, m->progress.step);
 }
 
+/* Under torchrun and the like each process would train the whole model, and write to the same folder. */
+static void refuse_other_processes(void) {
+    const char *world = getenv("WORLD_SIZE");
+    if (world != NULL && strcmp(world, "1") != 0)
+        die("WORLD_SIZE is %s in the environment, expected 1: the ranks are threads of one process, see --ranks",
+            world);
+}
+
 int main(int argc, char **argv) {
     struct model m = {.options = read_options(argc, argv)};
     const struct options *o = &m.options;
+    refuse_other_processes();
     m.text = read_text(o->text, o->context);
     m.text_hash = hash_bytes(HASH_START, m.text.bytes, (size_t)m.text.count);
     make_model(&m);

@@ -160,7 +160,7 @@ def damaged(kind, data):
     ("last byte", r"checkpoint.bin holds \d+ bytes, expected \d+: it is not whole"),
     ("too long", r"checkpoint.bin holds \d+ bytes, expected \d+: it is not whole"),
     ("foreign", "checkpoint.bin is not a checkpoint of this program"),
-    ("version", "checkpoint.bin has version 99, expected 1"),
+    ("version", "checkpoint.bin has version 99, expected 2"),
     ("bit", "checkpoint.bin is damaged: its checksum does not match"),
 ])
 def test_a_bad_checkpoint_is_refused(whole, tmp_path, kind, sentence):
@@ -175,6 +175,7 @@ def test_a_bad_checkpoint_is_refused(whole, tmp_path, kind, sentence):
 @pytest.mark.parametrize("change, sentence", [
     ({"hidden": 48}, "was made with --hidden 32, this run has 48"),
     ({"steps": 31}, "was made with --steps 30, this run has 31"),
+    ({"rate": 2999}, "was made with --rate 3000, this run has 2999"),
     ({"top_k": 3}, "was made with --top-k 2, this run has 3"),
     ({"text": SOURCE.parent.parent / "include" / "megamoe.h"}, r"was made with another text: \d+ bytes"),
 ])
@@ -226,6 +227,19 @@ def test_a_bad_folder_is_refused(tmp_path):
     refuse(command(tmp_path / "no" / "out"), "--out .*/no/out cannot be made: No such file or directory")
     (tmp_path / "file").write_text("")
     refuse(command(tmp_path / "file"), "file/log.csv cannot be written: Not a directory")
+
+
+def test_one_of_several_processes_is_refused(tmp_path):
+    refuse(command(tmp_path / "out"), "WORLD_SIZE is 2 in the environment, expected 1: the ranks are threads", RANK="1",
+           WORLD_SIZE="2")
+    assert not (tmp_path / "out").exists()
+    assert run(command(tmp_path / "out", steps=1), RANK="0", WORLD_SIZE="1").returncode == 0
+
+
+def test_training_that_diverges_says_so(tmp_path):
+    done = run(command(tmp_path, rate=10**12, steps=100))
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == ["train_moe: training has diverged: a router score is not a number"]
 
 
 # ---- What it finds, and what it shows ---------------------------------------------------------------------------
