@@ -1,0 +1,149 @@
+/* The planted faults, and how each must be reported. */
+#include "fault_case.h"
+
+using sim::fault;
+
+namespace faults {
+namespace {
+
+/* In one CTA of device 0, at lines marked with its own name. */
+fault_case in_cta(const char *name, unsigned threads, fault kind, std::vector<int> warps) {
+    fault_case c;
+    c.name = name;
+    c.threads = threads;
+    c.kinds = {kind};
+    c.places = {name};
+    c.warps_named = warps;
+    return c;
+}
+
+/* Nobody can progress: the message says who waits for what, and where. */
+fault_case deadlock(const char *name, unsigned threads, std::vector<std::string> says) {
+    fault_case c = in_cta(name, threads, fault::deadlock, {});
+    c.says = says;
+    return c;
+}
+
+/* Between two CTAs; thread 0 of each, if nothing else is said. */
+fault_case between_ctas(const char *name, fault kind) {
+    fault_case c = in_cta(name, 32, kind, {0});
+    c.ctas = 2;
+    c.ctas_named = {0, 1};
+    return c;
+}
+
+fault_case between_devices(const char *name, fault kind) {
+    fault_case c = in_cta(name, 32, kind, {0});
+    c.devices = 2;
+    c.devices_named = {0, 1};
+    return c;
+}
+
+/* A product with a tile of a and two of b behind the barriers. */
+fault_case product(const char *name, fault kind) {
+    fault_case c = in_cta(name, 128, kind, {0, 1, 2, 3});
+    c.shared_bytes = 1024 + 3 * 8192;
+    return c;
+}
+
+void add_copies(std::vector<fault_case> &all) {
+    all.push_back(in_cta("store_without_fence", 128, fault::proxy, {0}));
+    all.push_back(in_cta("bulk_load_without_fence", 32, fault::proxy, {0}));
+    all.push_back(in_cta("wrong_parity", 64, fault::race, {0, 1}));
+    all.back().shared_bytes = 1024 + 2 * 8192;
+    all.push_back(in_cta("full_not_waited", 64, fault::race, {0, 1}));
+    all.push_back(in_cta("stage_overwritten", 64, fault::race, {0, 1}));
+    all.back().shared_bytes = 1024 + 2 * 8192;
+    all.push_back(in_cta("stages_overlap", 64, fault::race, {0, 1}));
+    all.back().shared_bytes = 1024 + 2 * 8192;
+    all.push_back(in_cta("too_few_bytes", 128, fault::mbarrier, {}));
+    all.push_back(deadlock("too_many_bytes", 128, {"bytes"}));
+    all.back().places = {"wait_phase"};
+    all.push_back(in_cta("slot_reused", 32, fault::race, {0}));
+    all.push_back(in_cta("store_read_back", 32, fault::race, {0}));
+    all.push_back(in_cta("store_outlives_cta", 32, fault::lifetime, {0}));
+    all.push_back(in_cta("misaligned_box", 32, fault::alignment, {0}));
+    all.back().places = {"load_box"};
+    all.push_back(in_cta("ragged_copy", 32, fault::alignment, {0}));
+    all.push_back(in_cta("wrong_dimensions", 32, fault::tensor_map, {0}));
+    all.push_back(in_cta("no_map", 32, fault::tensor_map, {0}));
+}
+
+void add_products(std::vector<fault_case> &all) {
+    all.push_back(product("operands_without_fence", fault::proxy));
+    all.push_back(product("operands_not_waited", fault::race));
+    all.push_back(product("operands_overwritten", fault::race));
+    all.push_back(product("wrong_swizzle", fault::swizzle));
+    all.push_back(product("misaligned_operand", fault::descriptor));
+    all.push_back(product("operand_out_of_bounds", fault::bounds));
+    all.push_back(product("accumulators_written", fault::accumulator));
+    all.push_back(product("accumulators_read", fault::accumulator));
+    all.push_back(product("wait_too_weak", fault::accumulator));
+    all.push_back(product("accumulators_without_fence", fault::accumulator));
+    all.push_back(product("warpgroup_torn", fault::divergence));
+}
+
+void add_barriers(std::vector<fault_case> &all) {
+    all.push_back(in_cta("barrier_never_initialised", 32, fault::mbarrier, {0}));
+    all.push_back(in_cta("barrier_init_without_fence", 32, fault::mbarrier, {0}));
+    all.push_back(between_ctas("peer_barrier_too_early", fault::mbarrier));
+    all.back().cluster = 2;
+    all.push_back(in_cta("too_many_arrivals", 32, fault::mbarrier, {0}));
+    all.push_back(in_cta("phases_skipped", 64, fault::race, {0, 1}));
+    all.push_back(deadlock("arrival_missing", 64, {"mbarrier", "arrival"}));
+    all.back().places = {"wait_phase"};
+    all.push_back(in_cta("named_counts_differ", 96, fault::named_barrier, {0, 1, 2}));
+    all.push_back(deadlock("named_not_reached", 96, {"barrier 3"}));
+    all.push_back(in_cta("named_wrong_number", 128, fault::named_barrier, {0, 1, 2}));
+    all.push_back(in_cta("warp_left_early", 96, fault::named_barrier, {0, 1, 2}));
+    all.push_back(in_cta("lane_missing", 32, fault::divergence, {0}));
+    all.push_back(in_cta("lanes_diverge", 32, fault::divergence, {0}));
+    all.push_back(between_ctas("peer_left_early", fault::lifetime));
+    all.back().cluster = 2;
+    all.push_back(between_ctas("waits_for_absent", fault::deadlock));
+    all.back().resident_planted = 1;
+    all.back().places = {"wait_flag"};
+    all.push_back(in_cta("registers_overtaken", 384, fault::registers, {}));
+}
+
+void add_memory(std::vector<fault_case> &all) {
+    all.push_back(in_cta("shared_out_of_bounds", 32, fault::bounds, {0}));
+    all.back().shared_bytes = 1024;
+    all.push_back(in_cta("global_out_of_bounds", 32, fault::bounds, {0}));
+    all.push_back(in_cta("bulk_out_of_bounds", 32, fault::bounds, {0}));
+    all.push_back(in_cta("shared_uninitialised", 32, fault::uninitialised, {0}));
+    all.push_back(in_cta("global_uninitialised", 32, fault::uninitialised, {0}));
+    all.push_back(in_cta("misaligned_word", 32, fault::alignment, {0}));
+    all.push_back(in_cta("warp_sync_missing", 32, fault::race, {0}));
+    all.push_back(in_cta("cta_sync_missing", 64, fault::race, {0, 1}));
+    all.push_back(between_ctas("two_writers", fault::race));
+}
+
+void add_messages(std::vector<fault_case> &all) {
+    for (const char *name : {"flag_without_release", "flag_without_acquire", "acquired_by_another",
+                             "epoch_not_advanced", "answer_not_awaited", "bulk_not_landed"})
+        all.push_back(between_ctas(name, fault::race));
+    all.push_back(between_ctas("arrival_taken_for_release", fault::race));
+    all.back().cluster = 2;
+    all.push_back(between_devices("release_scope_too_small", fault::race));
+    all.push_back(between_devices("peer_store_without_release", fault::race));
+    all.push_back(between_devices("slot_read_before_arrival", fault::race));
+    all.back().ctas = 2;
+    all.back().ctas_named = {0, 1};
+    all.push_back(between_devices("ranks_wait_for_each_other", fault::deadlock));
+    all.back().places = {"wait_flag"};
+}
+
+} // namespace
+
+std::vector<fault_case> all_faults() {
+    std::vector<fault_case> all;
+    add_copies(all);
+    add_products(all);
+    add_barriers(all);
+    add_memory(all);
+    add_messages(all);
+    return all;
+}
+
+} // namespace faults
