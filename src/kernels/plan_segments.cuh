@@ -24,25 +24,27 @@ MM_DEVICE smem_t place_array_at(const plan_params &p, uint32_t array, uint32_t k
     return smem_base() + 4 * (PLAN_PLACE_OTHER_WORDS + array * p.experts + key);
 }
 
-/* A warp adds up PLAN_BATCH chunks for 32 keys at a time. */
+/* A warp adds up so many chunks for 32 keys at a time: their loads overlap. */
+#define CHUNK_BATCH 16
+
 MM_DEVICE void add_chunks(const plan_params &p, const plan_chunk &own, const key_range &range) {
     const uint32_t chunks = cta_count(), pieces = (range.count + 31) / 32;
-    const uint32_t tasks = (chunks + PLAN_BATCH - 1) / PLAN_BATCH * pieces;
+    const uint32_t tasks = (chunks + CHUNK_BATCH - 1) / CHUNK_BATCH * pieces;
     for (uint32_t task = warp_index(); task < tasks; task += p.warps) {
-        const uint32_t key = task % pieces * 32 + lane_index(), from = task / pieces * PLAN_BATCH;
+        const uint32_t key = task % pieces * 32 + lane_index(), from = task / pieces * CHUNK_BATCH;
         if (key >= range.count)
             continue;
-        uint32_t count[PLAN_BATCH], total = 0, before = 0, of_source = 0;
+        uint32_t count[CHUNK_BATCH], total = 0, before = 0, of_source = 0;
 #pragma unroll
-        for (uint32_t i = 0; i < PLAN_BATCH; i++)
+        for (uint32_t i = 0; i < CHUNK_BATCH; i++)
             count[i] = from + i < chunks
                            ? load_u32_l2(p.chunk_counts + (uint64_t)(from + i) * p.experts + range.first + key)
                            : 0;
 #pragma unroll
-        for (uint32_t i = 0; i < PLAN_BATCH; i++) {
+        for (uint32_t i = 0; i < CHUNK_BATCH; i++) {
             total += count[i];
             before += from + i < cta_index() ? count[i] : 0;
-            of_source += (from + i) / p.chunks == own.source ? count[i] : 0;
+            of_source += from + i - own.source * p.chunks < p.chunks ? count[i] : 0;
         }
         smem_fetch_add(place_array_at(p, TOTAL, key), total);
         smem_fetch_add(place_array_at(p, BEFORE, key), before);
