@@ -18,7 +18,8 @@
 #define STOPPED_SECONDS 1.0
 #define PROGRESS_TICKS_PER_SECOND 50
 
-/* What a waiter has seen of a peer: the time of its last progress and of its last sign of life. */
+/* What a waiter has seen of a peer: the time of its last progress and of its last sign of life; both begin with the
+ * wait. */
 struct sight {
     uint32_t progress, pulse;
     double progressed, stirred;
@@ -27,7 +28,7 @@ struct sight {
 struct wait {
     const struct mmoe_group *group;
     const struct mm_awaited *awaited;
-    double started, last_beat;
+    double last_beat;
     struct sight sight[MMOE_MAX_WORLD];
 };
 
@@ -121,15 +122,15 @@ static int64_t limit_ms(const struct wait *wait) {
     return wait->awaited->patience == MM_UNTIL_ARRIVED ? config->arrive_timeout_ms : config->progress_timeout_ms;
 }
 
-/* Others may be late because they wait for the one that is to blame, but then they stir: the one that has been silent
- * for longest is named. */
+/* Time counts from the start of the wait, or from the last time a peer was seen to work: one that is still busy with an
+ * earlier call is not late. Others may be late because they wait for the one that is to blame, but then they stir: the
+ * one that has been silent for longest is named. */
 static mmoe_status check_limits(const struct wait *wait, double now) {
     const struct mmoe_group *group = wait->group;
     int silent = -1;
     for (int r = 0; r < group->world; r++) {
         const struct sight *sight = &wait->sight[r];
-        double since = wait->awaited->patience == MM_UNTIL_ARRIVED ? wait->started : sight->progressed;
-        bool late = !arrived(wait, r) && (now - since) * 1e3 >= (double)limit_ms(wait);
+        bool late = !arrived(wait, r) && (now - sight->progressed) * 1e3 >= (double)limit_ms(wait);
         if (late && (silent < 0 || sight->stirred < wait->sight[silent].stirred)) {
             silent = r;
         }
@@ -158,7 +159,6 @@ static void forgive_own_stop(struct wait *wait, double now) {
     if (stopped < STOPPED_SECONDS) {
         return;
     }
-    wait->started += stopped;
     for (int r = 0; r < wait->group->world; r++) {
         wait->sight[r].progressed += stopped;
         wait->sight[r].stirred += stopped;
@@ -176,10 +176,10 @@ static mmoe_status beat(struct wait *wait, double now) {
 }
 
 static void begin(struct wait *wait) {
-    wait->started = wait->last_beat = mm_now();
-    look(wait, wait->started);
+    wait->last_beat = mm_now();
+    look(wait, wait->last_beat);
     for (int r = 0; r < wait->group->world; r++) {
-        wait->sight[r].progressed = wait->sight[r].stirred = wait->started;
+        wait->sight[r].progressed = wait->sight[r].stirred = wait->last_beat;
     }
 }
 

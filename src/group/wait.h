@@ -4,10 +4,10 @@
 
 #include "group/group.h"
 
-/* How long a peer may take. */
+/* How long a peer may take, from the start of the wait or the last time it was seen to work in a call. */
 enum mm_patience {
-    MM_UNTIL_ARRIVED, /* arrive_timeout: it may be busy with something else */
-    MM_WHILE_WORKING  /* progress_timeout since it last showed progress */
+    MM_UNTIL_ARRIVED, /* arrive_timeout: it may be busy with something that is no call of the group */
+    MM_WHILE_WORKING  /* progress_timeout */
 };
 
 /* What is awaited of each rank r: that flag[r] reaches target[r]. */

@@ -53,6 +53,10 @@ mmoe_status crew_join(const struct crew *crew, int rank, mmoe_group **group) {
     return mm_group_make_processes(&crew->config, rendezvous, rank, crew->world, &crew_backend, crew->hook, group);
 }
 
+bool says(const char *text) {
+    return strstr(mmoe_last_error(), text) != NULL;
+}
+
 /* ---- What may not be left ------------------------------------------------------------------------ */
 
 static int entries_of(const char *folder) {

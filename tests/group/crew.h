@@ -28,6 +28,16 @@ void crew_run(struct crew *crew, rig_body body, void *context);
 /* Makes a rank's group: at the crew's path, or the handle of the crew's threads. */
 mmoe_status crew_join(const struct crew *crew, int rank, mmoe_group **group);
 
+/* Whether the thread's last failure says so. */
+bool says(const char *text);
+
+/* In a function of a rank that returns nothing. */
+#define EXPECT_FAILURE(rank, call, expected, text)                                                                     \
+    do {                                                                                                               \
+        mmoe_status got = (call);                                                                                      \
+        RIG_EXPECT(rank, got == (expected) && says(text), "%s: %s", mmoe_status_name(got), mmoe_last_error());         \
+    } while (0)
+
 /* A backend without a layer: the group alone is tested. */
 extern const struct mm_backend crew_backend;
 

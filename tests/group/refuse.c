@@ -12,16 +12,6 @@
 #include "crew.h"
 #include "drive.h"
 
-static bool says(const char *text) {
-    return strstr(mmoe_last_error(), text) != NULL;
-}
-
-#define EXPECT_FAILURE(rank, call, expected, text)                                                                     \
-    do {                                                                                                               \
-        mmoe_status got = (call);                                                                                      \
-        RIG_EXPECT(rank, got == (expected) && says(text), "%s: %s", mmoe_status_name(got), mmoe_last_error());         \
-    } while (0)
-
 static void run_everywhere(int world, rig_body body) {
     for (enum rig_kind kind = RIG_THREADS; kind <= RIG_PROCESSES; kind++) {
         struct crew crew = crew_of(world, kind);
@@ -274,46 +264,6 @@ static void aborts_reach_who_works(void **state) {
     run_everywhere(3, hear_while_working);
 }
 
-/* A rank that works is not given up, however long it takes; one that does not is, in time. */
-static void work_for_long(struct rig_rank *rank, void *context) {
-    mmoe_group *group;
-    RIG_OK(rank, crew_join(context, rank->rank, &group));
-    RIG_OK(rank, mm_call_begin(group));
-    const struct mm_header header = drive_header(group);
-    const double ready = mm_now(); /* before the other rank's work begins */
-    RIG_OK(rank, mm_call_post(group, &header));
-    RIG_OK(rank, mm_call_meet(group));
-    const double start = mm_now();
-    if (rank->rank == 1) {
-        while (mm_now() - start < 1) {
-            usleep(20000);
-            RIG_EXPECT(rank, !mm_call_working(group), "given up while it worked");
-        }
-        RIG_OK(rank, mm_call_arrived(group, 0, MM_ARRIVAL_ROWS, 1));
-        usleep(1000000);
-        EXPECT_FAILURE(rank, mm_call_check(group), MMOE_TIMEOUT, "rank 1 made no progress for 200 ms");
-    } else {
-        int64_t counts[MMOE_MAX_WORLD] = {[1] = 1};
-        RIG_OK(rank, mm_call_await(group, MM_ARRIVAL_ROWS, counts));
-        RIG_EXPECT(rank, mm_now() - ready >= 1, "the wait took %.2f s", mm_now() - ready);
-        const double idle = mm_now();
-        EXPECT_FAILURE(rank, mm_call_await(group, MM_ARRIVAL_ROWS, counts), MMOE_TIMEOUT,
-                       "rank 1 made no progress for 200 ms: rank 0 was awaiting arrivals from it in call 1");
-        RIG_EXPECT(rank, mm_now() - idle >= 0.2 && mm_now() - idle < 1, "given up after %.2f s", mm_now() - idle);
-    }
-    mm_call_end(group);
-    mm_group_free(group);
-}
-
-static void who_works_is_not_given_up(void **state) {
-    (void)state;
-    for (enum rig_kind kind = RIG_THREADS; kind <= RIG_PROCESSES; kind++) {
-        struct crew crew = crew_of(2, kind);
-        crew.config.progress_timeout_ms = 200;
-        crew_run(&crew, work_for_long, &crew);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
@@ -323,7 +273,6 @@ int main(void) {
         cmocka_unit_test(another_order),
         cmocka_unit_test(aborts),
         cmocka_unit_test(aborts_reach_who_works),
-        cmocka_unit_test(who_works_is_not_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
