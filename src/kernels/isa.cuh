@@ -45,7 +45,7 @@ struct u32x4 {
 /* ---- Who and where -------------------------------------------------------------------------------- */
 
 MM_DEVICE uint32_t thread_index(void); /* in the CTA */
-MM_DEVICE uint32_t warp_index(void);   /* thread_index() / 32, known to the compiler as the same in a warp */
+MM_DEVICE uint32_t warp_index(void);   /* aligned: thread_index() / 32, known to the compiler as one value a warp */
 MM_DEVICE uint32_t lane_index(void);   /* thread_index() % 32 */
 MM_DEVICE uint32_t cta_index(void);    /* in the grid, one dimension */
 MM_DEVICE uint32_t cta_count(void);

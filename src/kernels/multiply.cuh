@@ -1,0 +1,40 @@
+/* The consumers' main loop: d = sum over steps of the ring's stages, A 128 x 64 times B 64 x 256. */
+#ifndef MM_KERNELS_MULTIPLY_CUH
+#define MM_KERNELS_MULTIPLY_CUH
+
+#include "kernels/tile.cuh"
+
+/* Bytes from one 16-deep slice of an operand to the next. */
+template <operand_major major> MM_DEVICE constexpr uint32_t slice_bytes(void) {
+    return major == K_MAJOR ? 32 : 2048;
+}
+
+/* This warpgroup's 64 rows of the tile. One group of products stays in flight, so a stage is released a step late.
+ * `steps` is at least 1. */
+template <operand_major a_major, operand_major b_major>
+MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps) {
+    const wgmma_operand a_first = wgmma_operand_at<a_major>(stage_address(0) + (warpgroup_index() - 1) * BLOCK_BYTES);
+    const wgmma_operand b_first = wgmma_operand_at<b_major>(stage_address(0) + STAGE_A_BYTES);
+    uint32_t previous = 0;
+    for (uint32_t step = 0; step < steps; step++) {
+        mbarrier_wait(full_barrier(at.stage), at.parity);
+        const wgmma_operand a = wgmma_operand_add(a_first, at.stage * STAGE_BYTES);
+        const wgmma_operand b = wgmma_operand_add(b_first, at.stage * STAGE_BYTES);
+        wgmma_fence();
+#pragma unroll
+        for (uint32_t slice = 0; slice < TILE_DEPTH / 16; slice++)
+            wgmma_bf16<a_major, b_major>(d, wgmma_operand_add(a, slice * slice_bytes<a_major>()),
+                                         wgmma_operand_add(b, slice * slice_bytes<b_major>()), slice > 0 || step > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (step > 0)
+            stage_release(previous);
+        previous = at.stage;
+        ring_next(at);
+    }
+    wgmma_wait<0>();
+    wgmma_settle(d);
+    stage_release(previous);
+}
+
+#endif

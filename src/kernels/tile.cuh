@@ -1,0 +1,106 @@
+/* The tile engine's shape: one CTA of 384 threads computes tiles of 128 x 256, 64 of the contraction a step.
+ *
+ * Warpgroup 0 produces: one thread issues the copies that fill a ring of stages. Warpgroups 1 and 2 consume: each
+ * multiplies 64 of the tile's rows with all its columns, accumulators in registers, and writes them out. Clusters of
+ * two CTAs share one operand of their tiles: each CTA copies half of it to both. */
+#ifndef MM_KERNELS_TILE_CUH
+#define MM_KERNELS_TILE_CUH
+
+#include "kernels/isa.cuh"
+
+#define TILE_ROWS 128
+#define TILE_COLUMNS 256
+#define TILE_DEPTH 64
+#define CLUSTER_CTAS 2
+#define CTA_THREADS 384
+#define CONSUMER_WARPS 8
+#define STAGES 4
+#define BLOCK_BYTES 8192 /* 64 x 64 bf16: the unit that operands are made of */
+#define STAGE_A_BYTES (TILE_ROWS * TILE_DEPTH * 2)
+#define STAGE_B_BYTES (TILE_COLUMNS * TILE_DEPTH * 2)
+#define STAGE_BYTES (STAGE_A_BYTES + STAGE_B_BYTES)
+#define PIECE_BYTES 2048 /* 16 rows of 128 bytes: what a warp stages and stores at a time */
+#define PIECES 2         /* staged side by side by a warp */
+#define STAGING_OFFSET (STAGES * STAGE_BYTES)
+#define BARRIERS_OFFSET (STAGING_OFFSET + CONSUMER_WARPS * PIECES * PIECE_BYTES)
+#define FULL_OFFSET BARRIERS_OFFSET
+#define EMPTY_OFFSET (FULL_OFFSET + 8 * STAGES)
+#define PREFETCH_OFFSET (EMPTY_OFFSET + 8 * STAGES) /* a barrier a piece, for what an epilogue reads */
+#define GEMM_SMEM_BYTES (PREFETCH_OFFSET + 8 * CONSUMER_WARPS * PIECES)
+
+#define PRODUCER_REGISTERS 40
+#define CONSUMER_REGISTERS 232
+
+MM_DEVICE void mbarrier_wait(smem_t bar, uint32_t parity) {
+    while (!mbarrier_test(bar, parity)) {
+    }
+}
+
+/* A place in the ring of stages. A producer starts with parity 1 (every stage is free), a consumer with 0. */
+struct ring {
+    uint32_t stage, parity;
+};
+
+MM_DEVICE void ring_next(ring &at) {
+    if (++at.stage == STAGES) {
+        at.stage = 0;
+        at.parity ^= 1;
+    }
+}
+
+MM_DEVICE smem_t stage_address(uint32_t stage) {
+    return smem_base() + stage * STAGE_BYTES;
+}
+MM_DEVICE smem_t full_barrier(uint32_t stage) {
+    return smem_base() + FULL_OFFSET + 8 * stage;
+}
+MM_DEVICE smem_t empty_barrier(uint32_t stage) {
+    return smem_base() + EMPTY_OFFSET + 8 * stage;
+}
+
+MM_DEVICE uint32_t warpgroup_index(void) {
+    return warp_index() / 4;
+}
+MM_DEVICE uint32_t consumer_warp(void) { /* 0 .. 7, in consumer warpgroups */
+    return warp_index() - 4;
+}
+/* First row, within the tile, of the 16 that this consumer warp holds. */
+MM_DEVICE uint32_t warp_row(void) {
+    return consumer_warp() * 16;
+}
+
+/* A consumer warp has read the stage: the producers of both CTAs, which fill it together, may fill it again. */
+MM_DEVICE void stage_release(uint32_t stage) {
+    if (lane_index() < CLUSTER_CTAS)
+        mbarrier_arrive_cluster(empty_barrier(stage), lane_index());
+}
+
+MM_DEVICE void barriers_init(void) {
+    for (uint32_t stage = 0; stage < STAGES; stage++) {
+        mbarrier_init(full_barrier(stage), 1);
+        mbarrier_init(empty_barrier(stage), CONSUMER_WARPS * CLUSTER_CTAS);
+    }
+    for (uint32_t piece = 0; piece < CONSUMER_WARPS * PIECES; piece++)
+        mbarrier_init(smem_base() + PREFETCH_OFFSET + 8 * piece, 1);
+    mbarrier_init_fence();
+}
+
+/* The whole of a GEMM kernel: one thread runs produce(), the consumer warpgroups run consume(). A CTA stays until its
+ * peer has made its last signal to it. */
+template <typename producer, typename consumer>
+MM_DEVICE void gemm_run(const producer &produce, const consumer &consume) {
+    if (thread_index() == 0)
+        barriers_init();
+    cluster_sync();
+    if (warpgroup_index() == 0) {
+        registers_give<PRODUCER_REGISTERS>();
+        if (warp_index() == 0 && elect_one())
+            produce();
+    } else {
+        registers_take<CONSUMER_REGISTERS>();
+        consume();
+    }
+    cluster_sync();
+}
+
+#endif
