@@ -1,13 +1,12 @@
-/* Proof of life between processes, by a lock on an open file description of a memory file.
+/* Proof of life between processes, by a record lock of a process on a memory file.
  *
- * The lock belongs to the description `held`, which only this process has; peers get another description of the same
- * file, `shown`, so that whatever they do with it can't keep the lock. The kernel closes `held` when the process ends,
- * before anybody reaps it, and no number of a process is involved, so PID namespaces don't matter. */
+ * The kernel drops it when the process ends, before anybody reaps it; a child that the process forks does not have it,
+ * and no number of a process is involved, so PID namespaces don't matter. The process also loses it by closing any
+ * descriptor of the file: its own stays open, and the peers' must be in other processes. */
 #include "group/life.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,34 +16,30 @@ static struct flock whole_file(void) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
-static int open_again(int descriptor) {
-    char path[40];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    return open(path, O_RDWR | O_CLOEXEC);
-}
-
-mmoe_status mm_life_begin(struct mm_life *life) {
-    *life = (struct mm_life){-1, -1};
-    int shown = memfd_create("megamoe life", MFD_CLOEXEC);
-    if (shown < 0) {
+mmoe_status mm_life_begin(int *life) {
+    *life = -1;
+    int made = memfd_create("megamoe life", MFD_CLOEXEC);
+    if (made < 0) {
         return mm_fail_system(errno, "can't make a memory file");
     }
-    int held = open_again(shown);
     struct flock lock = whole_file();
-    if (held < 0 || fcntl(held, F_OFD_SETLK, &lock) != 0) {
-        mmoe_status status = mm_fail_system(errno, held < 0 ? "can't open a memory file through /proc/self/fd"
-                                                            : "can't lock a memory file");
-        if (held >= 0) {
-            close(held);
-        }
-        close(shown);
+    if (fcntl(made, F_SETLK, &lock) != 0) {
+        mmoe_status status = mm_fail_system(errno, "can't lock a memory file");
+        close(made);
         return status;
     }
-    *life = (struct mm_life){.shown = shown, .held = held};
+    *life = made;
     return MMOE_OK;
 }
 
-bool mm_life_lasts(int shown) {
+/* Asked as the owner of an open file, to whom the lock of every process is somebody else's. */
+bool mm_life_lasts(int life) {
     struct flock lock = whole_file();
-    return fcntl(shown, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(life, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* Asked as a process, to whom its own lock is no obstacle. */
+bool mm_life_is_own(int life) {
+    struct flock lock = whole_file();
+    return fcntl(life, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK && mm_life_lasts(life);
 }

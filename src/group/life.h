@@ -6,14 +6,13 @@
 
 #include "megamoe.h"
 
-/* `shown` goes to the peers; `held` stays here and carries the lock. */
-struct mm_life {
-    int shown, held;
-};
-
-mmoe_status mm_life_begin(struct mm_life *life);
+/* Makes this process's descriptor, to be shown to the peers and kept open until the process is no longer a rank. */
+mmoe_status mm_life_begin(int *life);
 
 /* Whether the process that shows this descriptor still holds its lock. */
-bool mm_life_lasts(int shown);
+bool mm_life_lasts(int life);
+
+/* Whether it is this process that does. */
+bool mm_life_is_own(int life);
 
 #endif

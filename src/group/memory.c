@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "group/life.h"
 
@@ -17,9 +18,9 @@ struct mm_memory {
     /* ranks that are processes */
     const struct mm_segment_maker *maker;
     void *segment[MMOE_MAX_WORLD];
-    int own_descriptor;        /* of the own segment; -1 once every peer has it */
-    struct mm_life life;       /* this rank's */
-    int shown[MMOE_MAX_WORLD]; /* the peers' */
+    int own_descriptor;       /* of the own segment; -1 once every peer has it */
+    int life;                 /* this rank's */
+    int peer[MMOE_MAX_WORLD]; /* the peers' lives */
 };
 
 static void close_if_open(int descriptor) {
@@ -34,9 +35,9 @@ static mmoe_status make_memory(size_t bytes, int rank, int world, struct mm_memo
     *out = block;
     if (status == MMOE_OK) {
         **out = (struct mm_memory){
-            .holds = 1, .rank = rank, .world = world, .bytes = bytes, .own_descriptor = -1, .life = {-1, -1}};
+            .holds = 1, .rank = rank, .world = world, .bytes = bytes, .own_descriptor = -1, .life = -1};
         for (int r = 0; r < MMOE_MAX_WORLD; r++) {
-            (*out)->shown[r] = -1;
+            (*out)->peer[r] = -1;
         }
     }
     return status;
@@ -85,13 +86,17 @@ mmoe_status mm_memory_make_own(const struct mm_segment_maker *maker, size_t byte
 }
 
 struct mm_passport mm_memory_passport(const struct mm_memory *memory) {
-    return (struct mm_passport){.segment = memory->own_descriptor, .life = memory->life.shown};
+    return (struct mm_passport){.segment = memory->own_descriptor, .life = memory->life};
 }
 
 mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, struct mm_passport passport) {
     mmoe_status status = memory->maker->map(passport.segment, memory->bytes, &memory->segment[peer]);
     close(passport.segment);
-    memory->shown[peer] = passport.life;
+    memory->peer[peer] = passport.life;
+    if (status == MMOE_OK && mm_life_is_own(passport.life)) {
+        status =
+            mm_fail(MMOE_INVALID_ARGUMENT, "rank %d is in the same process, expected each rank to be a process", peer);
+    }
     return status;
 }
 
@@ -100,9 +105,7 @@ void mm_memory_complete(struct mm_memory *memory, unsigned char **segments) {
         segments[r] = memory->segment[r];
     }
     close_if_open(memory->own_descriptor);
-    close_if_open(memory->life.shown);
     memory->own_descriptor = -1;
-    memory->life.shown = -1;
 }
 
 static void free_memory(struct mm_memory *memory) {
@@ -110,11 +113,10 @@ static void free_memory(struct mm_memory *memory) {
         if (memory->segment[r] != NULL) {
             memory->maker->unmap(memory->segment[r], memory->bytes);
         }
-        close_if_open(memory->shown[r]);
+        close_if_open(memory->peer[r]);
     }
     close_if_open(memory->own_descriptor);
-    close_if_open(memory->life.shown);
-    close_if_open(memory->life.held);
+    close_if_open(memory->life);
     mm_free(&memory->shared);
     mm_free(&memory);
 }
@@ -126,5 +128,5 @@ void mm_memory_release(struct mm_memory *memory) {
 }
 
 bool mm_memory_alive(const struct mm_memory *memory, int rank) {
-    return memory == NULL || memory->shown[rank] < 0 || mm_life_lasts(memory->shown[rank]);
+    return memory == NULL || memory->peer[rank] < 0 || mm_life_lasts(memory->peer[rank]);
 }

@@ -42,7 +42,7 @@ struct mm_passport mm_memory_passport(const struct mm_memory *memory);
 /* Maps a peer's segment. Takes the descriptors, also on failure. */
 mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, struct mm_passport passport);
 
-/* All segments, once they are mapped. Closes this rank's passport, which no peer needs any more. */
+/* All segments, once they are mapped. Closes the own segment's descriptor, which no peer needs any more. */
 void mm_memory_complete(struct mm_memory *memory, unsigned char **segments);
 
 /* Gives up one hold; the last one unmaps. NULL is accepted. */

@@ -298,6 +298,38 @@ static void b37_poor_shared_memory_folder(void **state) {
     try(&attempt);
 }
 
+/* A process can't be two ranks. */
+static void *join_as_rank_1(void *context) {
+    const struct crew *crew = context;
+    mmoe_group *group = NULL;
+    mmoe_status *status = malloc(sizeof *status);
+    *status = crew_join(crew, 1, &group);
+    mm_group_free(group);
+    return status;
+}
+
+static void join_as_both(struct rig_rank *rank, void *context) {
+    struct crew crew = *(struct crew *)context;
+    crew.world = 2;
+    pthread_t thread;
+    RIG_EXPECT(rank, pthread_create(&thread, NULL, join_as_rank_1, &crew) == 0, "no thread");
+    mmoe_group *group;
+    mmoe_status status = crew_join(&crew, 0, &group);
+    void *other;
+    pthread_join(thread, &other);
+    RIG_EXPECT(rank, status == MMOE_INVALID_ARGUMENT && *(mmoe_status *)other == status && group == NULL, "%s, %s",
+               mmoe_status_name(status), mmoe_status_name(*(mmoe_status *)other));
+    RIG_EXPECT(rank, says("rank 1 is in the same process, expected each rank to be a process"), "%s",
+               mmoe_last_error());
+    free(other);
+}
+
+static void two_ranks_in_one_process(void **state) {
+    (void)state;
+    struct crew crew = crew_of(1, RIG_PROCESSES);
+    crew_run(&crew, join_as_both, &crew);
+}
+
 /* ---- Others at the meeting place ----------------------------------------------------------------- */
 
 /* In a forked rank, where an assertion of cmocka would go on with the next test. */
@@ -441,6 +473,7 @@ int main(void) {
         cmocka_unit_test(no_memory_on_one_rank),
         cmocka_unit_test(more_than_the_machine_has),
         cmocka_unit_test(b37_poor_shared_memory_folder),
+        cmocka_unit_test(two_ranks_in_one_process),
         cmocka_unit_test(foreign_connections),
         cmocka_unit_test(another_version),
         cmocka_unit_test(stale_file),

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,18 +20,41 @@
 #define SHORT_MS 300
 #define FATAL_CALL 3
 
+/* At a path unless said otherwise. */
+enum manner {
+    AT_A_PATH,
+    BY_NAME,   /* the ranks meet at an abstract name */
+    WITH_CHILD /* the victim has forked a child, which lives on */
+};
+
 struct end {
     struct crew crew;
     struct mm_hook hook;
     int victim, signal;
     enum mm_step step;
-    int fatal_call;  /* 0: set-up */
-    int occurrence;  /* of the step in the fatal call, from 1 */
-    bool by_name;    /* the ranks meet at an abstract name, not at a path */
-    double limit;    /* seconds from the end of the victim until all others must have returned */
-    int calls, seen; /* the victim's count of calls, and of the step in the current one */
-    double happened; /* written by the victim before it ends */
+    int fatal_call; /* 0: set-up */
+    int occurrence; /* of the step in the fatal call, from 1 */
+    enum manner manner;
+    double limit;      /* seconds from the end of the victim until all others must have returned */
+    int calls, seen;   /* the victim's count of calls, and of the step in the current one */
+    double happened;   /* written by the victim before it ends */
+    _Atomic bool over; /* the child may go */
 };
+
+/* It keeps every descriptor that the victim had. */
+static void leave_child(struct end *end) {
+    const double limit = mm_now() + 30;
+    const pid_t child = fork();
+    if (child < 0) {
+        abort();
+    }
+    if (child == 0) {
+        while (!atomic_load(&end->over) && mm_now() < limit) {
+            usleep(1000);
+        }
+        _exit(0);
+    }
+}
 
 static mmoe_status end_here(void *context, int rank, enum mm_step step) {
     struct end *end = context;
@@ -43,6 +67,9 @@ static mmoe_status end_here(void *context, int rank, enum mm_step step) {
     }
     end->seen += step == end->step;
     if (step == end->step && end->calls == end->fatal_call && end->seen == end->occurrence) {
+        if (end->manner == WITH_CHILD) {
+            leave_child(end);
+        }
         end->happened = mm_now();
         raise(end->signal);
     }
@@ -54,7 +81,7 @@ static bool in_set_up(enum mm_step step) {
 }
 
 static mmoe_status join(const struct end *end, int rank, mmoe_group **group) {
-    if (!end->by_name) {
+    if (end->manner != BY_NAME) {
         return crew_join(&end->crew, rank, group);
     }
     char rendezvous[64];
@@ -135,9 +162,10 @@ static int occurrence_of(enum mm_step step, int world) {
     return step == MM_STEP_PULL || step == MM_STEP_LEFT ? 2 : step == MM_STEP_PUSH ? 3 : 1;
 }
 
-static void end_one(int world, int victim, int signal, enum mm_step step, bool by_name) {
+static void end_one(int world, int victim, int signal, enum mm_step step, enum manner manner) {
+    static const char *const manners[] = {"", ", by name", ", with a child"};
     print_message("%s rank %d of %d before %s%s\n", signal == SIGKILL ? "kill" : "stop", victim, world,
-                  mm_step_name(step), by_name ? ", by name" : "");
+                  mm_step_name(step), manners[manner]);
     struct end *end = rig_shared(sizeof *end);
     *end = (struct end){.crew = crew_of(world, RIG_PROCESSES),
                         .hook = {.at = end_here, .context = end},
@@ -146,7 +174,7 @@ static void end_one(int world, int victim, int signal, enum mm_step step, bool b
                         .step = step,
                         .fatal_call = in_set_up(step) ? 0 : FATAL_CALL,
                         .occurrence = occurrence_of(step, world),
-                        .by_name = by_name,
+                        .manner = manner,
                         .limit = 2};
     end->crew.hook = &end->hook;
     end->crew.expendable = UINT64_C(1) << victim;
@@ -156,6 +184,7 @@ static void end_one(int world, int victim, int signal, enum mm_step step, bool b
         end->limit += SHORT_MS * 1e-3;
     }
     crew_run(&end->crew, survive, end);
+    atomic_store(&end->over, true);
     assert_true(end->happened > 0);
     assert_false(has_socket());
     end->victim = -1;
@@ -168,11 +197,11 @@ static void end_one(int world, int victim, int signal, enum mm_step step, bool b
 /* The first and the last rank: the host of the meeting, and a guest. */
 static void end_at_each_step(int world, int signal) {
     for (enum mm_step step = MM_STEP_CONNECT; step < MM_STEP_COUNT; step++) {
-        end_one(world, world - 1, signal, step, false);
-        end_one(world, 0, signal, step, false);
+        end_one(world, world - 1, signal, step, AT_A_PATH);
+        end_one(world, 0, signal, step, AT_A_PATH);
         if (in_set_up(step)) {
-            end_one(world, world - 1, signal, step, true);
-            end_one(world, 0, signal, step, true);
+            end_one(world, world - 1, signal, step, BY_NAME);
+            end_one(world, 0, signal, step, BY_NAME);
         }
     }
 }
@@ -197,12 +226,20 @@ static void b36_stop_one_of_three(void **state) {
     end_at_each_step(3, SIGSTOP);
 }
 
+/* A data loader, say, that outlives the rank that forked it. */
+static void a_child_does_not_hide_a_death(void **state) {
+    (void)state;
+    for (int victim = 0; victim < 2; victim++) {
+        end_one(2, victim, SIGKILL, MM_STEP_MEET, WITH_CHILD);
+        end_one(2, victim, SIGKILL, MM_STEP_PULL, WITH_CHILD);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b36_kill_one_of_two),
-        cmocka_unit_test(b36_kill_one_of_three),
-        cmocka_unit_test(b36_stop_one_of_two),
-        cmocka_unit_test(b36_stop_one_of_three),
+        cmocka_unit_test(b36_kill_one_of_two),           cmocka_unit_test(b36_kill_one_of_three),
+        cmocka_unit_test(b36_stop_one_of_two),           cmocka_unit_test(b36_stop_one_of_three),
+        cmocka_unit_test(a_child_does_not_hide_a_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
