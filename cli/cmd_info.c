@@ -133,6 +133,8 @@ static void print_backends(void) {
         int present = 0;
         const char *detail = NULL, *name = mmoe_backend(b, &present, &detail);
         printf("%-8s %s: %s\n", name, present ? "found" : "absent", detail);
+        for (int d = 0; mmoe_backend_device(b, d); d++)
+            printf("%-8s %s\n", "", mmoe_backend_device(b, d));
     }
 }
 
@@ -141,7 +143,11 @@ static json_t *backends_record(void) {
     for (int b = 0; b < mmoe_backend_count(); b++) {
         int present = 0;
         const char *detail = NULL, *name = mmoe_backend(b, &present, &detail);
-        json_array_append_new(array, json_pack("{s:s, s:b, s:s}", "name", name, "present", present, "detail", detail));
+        json_t *devices = json_array();
+        for (int d = 0; mmoe_backend_device(b, d); d++)
+            json_array_append_new(devices, json_string(mmoe_backend_device(b, d)));
+        json_array_append_new(array, json_pack("{s:s, s:b, s:s, s:o}", "name", name, "present", present, "detail",
+                                               detail, "devices", devices));
     }
     return array;
 }

@@ -20,8 +20,12 @@ int64_t share_elements(const struct share *share, enum tensor tensor) {
     return share_count(share, tensor) * tensor_width(share->problem, tensor);
 }
 
+static size_t tensor_bytes(const struct share *share, enum tensor tensor) {
+    return (size_t)share_elements(share, tensor) * npy_type_bytes(tensor_type(tensor));
+}
+
 static int make_tensor(struct share *share, enum tensor tensor) {
-    size_t bytes = (size_t)share_elements(share, tensor) * npy_type_bytes(tensor_type(tensor));
+    size_t bytes = tensor_bytes(share, tensor);
     share->data[tensor] = malloc(bytes + 1); /* never NULL for no bytes */
     if (!share->data[tensor])
         return rank_fail(share->rank, EXIT_RUN, "no memory for %s, %zu bytes", tensor_name(tensor), bytes);
@@ -33,11 +37,36 @@ static int make_tensor(struct share *share, enum tensor tensor) {
     return 0;
 }
 
+static bool on_device(const struct share *share) {
+    return mmoe_group_device(share->rank->group) >= 0;
+}
+
+static void place_tensor(struct share *share, enum tensor tensor) {
+    mmoe_group *group = share->rank->group;
+    size_t bytes = tensor_bytes(share, tensor);
+    share->placed[tensor] = share->data[tensor];
+    if (!on_device(share))
+        return;
+    mmoe_status status = mmoe_device_alloc(group, bytes, &share->placed[tensor]);
+    if (status == MMOE_OK)
+        status = mmoe_device_write(group, share->placed[tensor], share->data[tensor], bytes);
+    rank_fail_status(share->rank, status);
+}
+
+/* Brings the outputs to `data`. */
+static void fetch_outputs(struct share *share) {
+    for (int t = INPUTS; t < TENSORS && on_device(share) && !share->rank->code; t++)
+        rank_fail_status(share->rank, mmoe_device_read(share->rank->group, share->data[t], share->placed[t],
+                                                       tensor_bytes(share, (enum tensor)t)));
+}
+
 int share_open(struct share *share, const struct problem *problem, struct rank *rank) {
     *share = (struct share){.problem = problem, .rank = rank};
     progress_label(rank_progress(rank), "making the data", 0);
     for (int t = 0; t < TENSORS && !rank->code; t++)
         make_tensor(share, (enum tensor)t);
+    for (int t = 0; t < TENSORS && !rank->code; t++)
+        place_tensor(share, (enum tensor)t);
     if (!rank->code)
         rank_fail_status(rank, mmoe_layer_create(rank->group, &problem->layer, &share->layer));
     if (!rank->code)
@@ -48,8 +77,11 @@ int share_open(struct share *share, const struct problem *problem, struct rank *
 void share_close(struct share *share) {
     mmoe_saved_destroy(&share->saved);
     mmoe_layer_destroy(&share->layer);
-    for (int t = 0; t < TENSORS; t++)
+    for (int t = 0; t < TENSORS; t++) {
+        if (on_device(share))
+            mmoe_device_free(share->rank->group, &share->placed[t]);
         free(share->data[t]);
+    }
 }
 
 static mmoe_tensor view(const struct share *share, enum tensor tensor) {
@@ -58,8 +90,8 @@ static mmoe_tensor view(const struct share *share, enum tensor tensor) {
     int64_t shape[3];
     int dims = tensor_shape(share->problem, tensor, share_count(share, tensor), shape);
     mmoe_dtype dtype = dtypes[tensor_type(tensor)];
-    return dims == 2 ? mmoe_matrix(share->data[tensor], dtype, shape[0], shape[1])
-                     : mmoe_stack(share->data[tensor], dtype, shape[0], shape[1], shape[2]);
+    return dims == 2 ? mmoe_matrix(share->placed[tensor], dtype, shape[0], shape[1])
+                     : mmoe_stack(share->placed[tensor], dtype, shape[0], shape[1], shape[2]);
 }
 
 int share_forward(struct share *share) {
@@ -104,5 +136,6 @@ bool share_both(struct share *share) {
         return false;
     progress_label(rank_progress(rank), "backward", 0);
     share_backward(share);
+    fetch_outputs(share);
     return rank_all_well(rank);
 }

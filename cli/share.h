@@ -7,7 +7,8 @@
 struct share {
     const struct problem *problem;
     struct rank *rank;
-    void *data[TENSORS]; /* this rank's tokens or experts */
+    void *data[TENSORS];   /* this rank's tokens or experts */
+    void *placed[TENSORS]; /* where the calls find them: the same, or memory of the group's device */
     mmoe_layer *layer;
     mmoe_saved *saved;
     mmoe_report forward, backward; /* of the last calls */
@@ -27,7 +28,7 @@ void share_close(struct share *share);
 int share_forward(struct share *share);
 int share_backward(struct share *share);
 
-/* Collective: both, with progress shown. Returns whether every rank is well after them; where one was not before,
+/* Collective: both, with progress shown, and their outputs in `data`. Returns whether every rank is well after them; where one was not before,
  * nothing is called. */
 bool share_both(struct share *share);
 

@@ -32,6 +32,11 @@
  * dw of a token do not depend on what else is in the batch. Tokens concatenated in rank order give the
  * same y, dx, dw and weight gradients, bit for bit, at W = 1, 2, 4, 8 on one backend and machine.
  *
+ * Devices. With a backend that works on a device, the addresses in tensors (of `data`, and those that `experts`
+ * lists) are of the memory of the group's device. A call queues its work on `stream` and may return before it is
+ * done: outputs are complete, and inputs may be changed, once the stream has come that far. A call that is given a
+ * `report` waits for its end. A fault of the device is returned by a later call.
+ *
  * Threads. Different groups are independent. Calls of one group handle are serial: a second thread that
  * calls while one is running waits. Handles are not locked against destruction.
  */
@@ -67,7 +72,7 @@ typedef enum mmoe_status {
     MMOE_INVALID_ARGUMENT = 1, /* an argument of this rank is wrong; nothing was written */
     MMOE_UNSUPPORTED = 2,      /* a legal shape or option that this backend does not compute */
     MMOE_OUT_OF_MEMORY = 3,    /* an allocation failed */
-    MMOE_SYSTEM = 4,           /* an operating system call failed; the text holds its reason */
+    MMOE_SYSTEM = 4,           /* a call of the operating system or a driver failed; the text holds its reason */
     MMOE_MISMATCH = 5,         /* the ranks disagree: on a size, a version, or the order of calls */
     MMOE_REFUSED = 6,          /* another rank refused this call; the text holds its reason */
     MMOE_CAPACITY = 7,         /* a rank was routed more rows than its fixed capacity; same on all ranks */
@@ -142,7 +147,7 @@ typedef struct mmoe_group_config {
     int64_t arrive_timeout_ms;   /* for peers to arrive at set-up or at a call: default 600000 (10 minutes) */
     int64_t progress_timeout_ms; /* for everything else, once all have arrived: default 30000 */
     int32_t threads;             /* CPU threads of this rank; default 0: its share of the cores */
-    const char *backend;         /* agreed: "cpu"; default NULL: the best one that is present */
+    const char *backend;         /* agreed: "cuda" or "cpu"; default NULL: the best one that is present */
     const char *name;            /* agreed: tells groups apart that one environment or path makes; default "" */
 } mmoe_group_config;
 
@@ -184,6 +189,20 @@ MMOE_API mmoe_status mmoe_group_check(const mmoe_group *group);
 /* Leaves the group and sets *group to NULL. Not collective. NULL and pointers to NULL are accepted, so that a
  * second destroy does nothing. Layers and saved states must be destroyed first. */
 MMOE_API void mmoe_group_destroy(mmoe_group **group);
+
+/* ---- Device memory ------------------------------------------------------------------------------ */
+
+/* The number of the GPU that the group works on: the one of the calling thread's current CUDA context when the group was
+ * made, or the first suitable one. -1: it works on the CPU, and addresses are of the host. */
+MMOE_API int mmoe_group_device(const mmoe_group *group);
+
+/* Memory of that device and copies to and from it, for programs without a CUDA runtime of their own; any other memory of
+ * the device serves as well. A copy waits for the device's default stream and is done when it returns. Freeing sets
+ * *memory to NULL; pointers to NULL are accepted. */
+MMOE_API mmoe_status mmoe_device_alloc(mmoe_group *group, size_t bytes, void **memory);
+MMOE_API void mmoe_device_free(mmoe_group *group, void **memory);
+MMOE_API mmoe_status mmoe_device_write(mmoe_group *group, void *to, const void *from, size_t bytes);
+MMOE_API mmoe_status mmoe_device_read(mmoe_group *group, void *to, const void *from, size_t bytes);
 
 /* ---- Layer -------------------------------------------------------------------------------------- */
 
@@ -318,7 +337,7 @@ typedef struct mmoe_forward_args {
     mmoe_tensor y;       /* out: [T, H] bf16 */
     mmoe_saved *saved;   /* out: for backward; NULL: nothing is kept */
     mmoe_report *report; /* out, optional */
-    void *stream;        /* the device stream to work on; NULL on the CPU */
+    void *stream;        /* a CUstream or cudaStream_t of the group's device, NULL: its default one; NULL on the CPU */
 } mmoe_forward_args;
 
 /* Inputs and outputs of a backward. Any gradient that is absent is neither computed nor sent; each rank may
@@ -373,6 +392,10 @@ MMOE_API mmoe_status mmoe_sizes_of(const mmoe_group_config *group, const mmoe_la
  * valid until the thread's next call of this function. */
 MMOE_API int mmoe_backend_count(void);
 MMOE_API const char *mmoe_backend(int index, int *present, const char **detail);
+
+/* A sentence about device `device` that backend `index` finds on this machine, suitable or not: what it is, its links
+ * and its peers. NULL past the last one. Valid until the thread's next call of this function. */
+MMOE_API const char *mmoe_backend_device(int index, int device);
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,7 @@ _megamoe() {
         --routing) choices="uniform zipf one file" ;;
         --weight-on) choices="output input" ;;
         --keep) choices="plan rows" ;;
-        --backend) choices=cpu ;;
+        --backend) choices="cuda cpu" ;;
         --save)
             COMPREPLY=($(compgen -d -- "$word"))
             return

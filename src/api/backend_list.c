@@ -3,7 +3,8 @@
 
 #include "api/check.h"
 
-#define DETAIL_BYTES 256
+#define DETAIL_BYTES 512
+#define DEVICE_BYTES 4096 /* a device tells of each of its peers */
 
 int mmoe_backend_count(void) {
     int count = 0;
@@ -26,6 +27,14 @@ const char *mmoe_backend(int index, int *present, const char **detail) {
         *detail = text;
     }
     return mm_backends[index]->name;
+}
+
+const char *mmoe_backend_device(int index, int device) {
+    static _Thread_local char text[DEVICE_BYTES];
+    if (index < 0 || index >= mmoe_backend_count() || device < 0 || mm_backends[index]->describe_device == NULL) {
+        return NULL;
+    }
+    return mm_backends[index]->describe_device(device, text, sizeof text) ? text : NULL;
 }
 
 const char *mmoe_unsupported_reason(const char *backend, const mmoe_layer_config *config, int world) {

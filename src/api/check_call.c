@@ -136,7 +136,7 @@ mmoe_status mm_check_backward(struct mmoe_layer *layer, const mmoe_backward_args
         return status;
     }
     const mmoe_layer_config *config = &layer->config;
-    const int64_t tokens = args->saved->plan.view.tokens[layer->group->rank];
+    const int64_t tokens = args->saved->tokens;
     const unsigned bf16 = MM_DTYPE(MMOE_BF16), fp32 = MM_DTYPE(MMOE_F32);
     struct mm_argument arguments[] = {
         tokens_argument("x", &args->x, tokens, config->hidden, bf16),

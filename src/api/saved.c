@@ -71,5 +71,13 @@ void mmoe_saved_destroy(mmoe_saved **saved) {
 }
 
 const mmoe_plan *mmoe_saved_plan(const mmoe_saved *saved) {
-    return saved != NULL && saved->call != 0 ? &saved->plan.view : NULL;
+    if (saved == NULL || saved->call == 0) {
+        return NULL;
+    }
+    struct mmoe_saved *read = (struct mmoe_saved *)saved; /* a backend may keep a copy of the plan in it */
+    struct mmoe_group *group = saved->layer->group;
+    pthread_mutex_lock(&group->lock);
+    const mmoe_plan *plan = group->backend->plan(read);
+    pthread_mutex_unlock(&group->lock);
+    return plan;
 }

@@ -2,15 +2,14 @@
 #include "api/check.h"
 
 /* Parts of the segment lie one after another, so a part ends where the next begins. */
-static void segment_sizes(const mmoe_group_config *group, int world, mmoe_sizes *sizes) {
-    struct mm_layout layout = mm_layout_of(group, world);
-    sizes->flags = layout.x - layout.control;
-    sizes->x_slot = layout.dy - layout.x;
-    sizes->dy_slot = layout.ids - layout.dy;
-    sizes->routing = layout.combine - layout.ids;
-    sizes->combine_slots = layout.dw - layout.combine;
-    sizes->dw_slots = layout.bytes - layout.dw;
-    sizes->segment = layout.bytes;
+static void segment_sizes(const struct mm_layout *layout, mmoe_sizes *sizes) {
+    sizes->flags = layout->x - layout->control;
+    sizes->x_slot = layout->dy - layout->x;
+    sizes->dy_slot = layout->ids - layout->dy;
+    sizes->routing = layout->combine - layout->ids;
+    sizes->combine_slots = layout->dw - layout->combine;
+    sizes->dw_slots = layout->bytes - layout->dw;
+    sizes->segment = layout->bytes;
 }
 
 /* A fixed capacity makes room for its rows whatever is received. */
@@ -49,7 +48,8 @@ mmoe_status mmoe_sizes_of(const mmoe_group_config *group, const mmoe_layer_confi
     int64_t padded_rows = mm_padded_rows_bound(rows_to_hold(layer, rows, most_rows), layer->experts / world);
     struct mm_plan_shape shape = mm_plan_shape_of(layer, 0, world);
     mmoe_sizes result = {0};
-    segment_sizes(&checked, world, &result);
+    const struct mm_layout layout = backend->layout(&checked, world);
+    segment_sizes(&layout, &result);
     backend->sizes(&checked, layer, world, padded_rows, keep, &result);
     result.plan = mm_plan_bytes(&shape, tokens, padded_rows);
     result.saved = result.plan + result.kept_x + result.kept_gate_up;

@@ -21,9 +21,19 @@ struct mmoe_layer {
 struct mmoe_saved {
     struct mmoe_layer *layer;
     mmoe_keep keep;
-    uint32_t call; /* number of the forward inside; 0: none */
+    uint32_t call;  /* number of the forward inside; 0: none */
+    int64_t tokens; /* of this rank in that forward */
     struct mm_plan plan;
     void *backend_state; /* the kept rows */
+};
+
+/* Memory for callers of a backend whose calls take addresses of a device. */
+struct mm_device_memory {
+    int (*device)(const struct mmoe_group *group); /* its number */
+    mmoe_status (*make)(struct mmoe_group *group, size_t bytes, void **memory);
+    void (*free)(struct mmoe_group *group, void *memory);
+    mmoe_status (*write)(struct mmoe_group *group, void *to, const void *from, size_t bytes);
+    mmoe_status (*read)(struct mmoe_group *group, void *to, const void *from, size_t bytes);
 };
 
 struct mm_backend {
@@ -32,10 +42,19 @@ struct mm_backend {
     /* Whether this machine can run it, and a sentence that says what was found or is missing (written to `detail`). */
     bool (*present)(char *detail, size_t bytes);
 
+    /* A sentence about device `index` of the machine; false past the last one. NULL: the backend has no devices. */
+    bool (*describe_device)(int index, char *text, size_t bytes);
+
+    /* NULL: calls take addresses of the host. */
+    const struct mm_device_memory *device_memory;
+
     /* True when it computes the layer; otherwise `reason` is a sentence. The configuration is legal already. */
     bool (*supports)(const mmoe_layer_config *config, int world, char *reason, size_t bytes);
 
     const struct mm_segment_maker *segments;
+
+    /* Of a rank's segment. */
+    struct mm_layout (*layout)(const mmoe_group_config *config, int world);
 
     /* Scratch and thread buffers part of `sizes`, and kept_x, kept_gate_up. */
     void (*sizes)(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,
@@ -48,6 +67,9 @@ struct mm_backend {
     void (*layer_close)(struct mmoe_layer *layer);
     mmoe_status (*saved_open)(struct mmoe_saved *saved);
     void (*saved_close)(struct mmoe_saved *saved);
+
+    /* The plan of the forward inside; NULL, with the thread's error text set, when it can't be read. */
+    const mmoe_plan *(*plan)(struct mmoe_saved *saved);
 
     /* The arguments have been checked. On a failure after ready(n) they fill the outputs with NaN as megamoe.h says. */
     mmoe_status (*forward)(struct mmoe_layer *layer, const mmoe_forward_args *args);

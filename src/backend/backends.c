@@ -4,8 +4,9 @@
 
 #include "backend/backend.h"
 #include "cpu/cpu.h"
+#include "cuda/cuda.h"
 
-const struct mm_backend *const mm_backends[] = {&mm_cpu_backend, NULL};
+const struct mm_backend *const mm_backends[] = {&mm_cuda_backend, &mm_cpu_backend, NULL};
 
 #define NAMES_BYTES 128
 

@@ -22,11 +22,16 @@ static mmoe_status refuse(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe
     return mm_call_refuse(layer->group, kind, status);
 }
 
+static const mmoe_plan *plan(struct mmoe_saved *saved) {
+    return &saved->plan.view;
+}
+
 const struct mm_backend mm_cpu_backend = {
     .name = "cpu",
     .present = present,
     .supports = supports,
     .segments = &mm_host_segments,
+    .layout = mm_layout_of,
     .sizes = mm_cpu_sizes,
     .group_open = mm_cpu_group_open,
     .group_close = mm_cpu_group_close,
@@ -34,6 +39,7 @@ const struct mm_backend mm_cpu_backend = {
     .layer_close = mm_cpu_layer_close,
     .saved_open = mm_cpu_saved_open,
     .saved_close = mm_cpu_saved_close,
+    .plan = plan,
     .forward = mm_cpu_forward,
     .backward = mm_cpu_backward,
     .refuse = refuse,

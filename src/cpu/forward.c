@@ -105,8 +105,10 @@ mmoe_status mm_cpu_forward(struct mmoe_layer *layer, const mmoe_forward_args *ar
     call.up = &args->up;
     call.down = &args->down;
     status = forward(&call, args);
-    if (status == MMOE_OK && args->saved != NULL)
+    if (status == MMOE_OK && args->saved != NULL) {
         args->saved->call = group->call;
+        args->saved->tokens = call.tokens;
+    }
     if (status == MMOE_OK && args->report != NULL)
         *args->report = mm_cpu_report(&call);
     if (status != MMOE_OK && group->broken != MMOE_OK)

@@ -233,6 +233,16 @@ void mm_call_end(struct mmoe_group *group) {
     pthread_mutex_unlock(&group->lock);
 }
 
+mmoe_status mm_call_post_refusal(struct mmoe_group *group, enum mm_call_kind kind, mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    struct mm_header header = {.status = status};
+    mm_call_agreement(group, kind, &header.agreed);
+    snprintf(header.reason, sizeof header.reason, "%.*s", MM_REASON_BYTES - 1, text);
+    mmoe_status failed = mm_call_post(group, &header);
+    return failed == MMOE_OK ? mm_fail(status, "%s", text) : failed;
+}
+
 mmoe_status mm_call_refuse(struct mmoe_group *group, enum mm_call_kind kind, mmoe_status status) {
     char text[MM_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", mmoe_last_error());
@@ -240,10 +250,8 @@ mmoe_status mm_call_refuse(struct mmoe_group *group, enum mm_call_kind kind, mmo
     if (failed != MMOE_OK) {
         return failed;
     }
-    struct mm_header header = {.status = status};
-    mm_call_agreement(group, kind, &header.agreed);
-    snprintf(header.reason, sizeof header.reason, "%.*s", MM_REASON_BYTES - 1, text);
-    failed = mm_call_post(group, &header);
+    mm_fail(status, "%s", text);
+    status = mm_call_post_refusal(group, kind, status);
     mm_call_end(group);
-    return failed == MMOE_OK ? mm_fail(status, "%s", text) : failed;
+    return status;
 }

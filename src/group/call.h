@@ -63,6 +63,10 @@ mmoe_status mm_call_abort(struct mmoe_group *group, mmoe_status status);
 
 void mm_call_end(struct mmoe_group *group);
 
+/* In place of mm_call_post, when this rank refuses the call it has begun: tells the peers the calling thread's error
+ * text. Returns `status` and restores the text, or what failed. */
+mmoe_status mm_call_post_refusal(struct mmoe_group *group, enum mm_call_kind kind, mmoe_status status);
+
 /* A whole call that this rank refuses with the calling thread's error text: consumes the number, tells the peers.
  * Returns `status` and restores the text, or the status of a broken group. */
 mmoe_status mm_call_refuse(struct mmoe_group *group, enum mm_call_kind kind, mmoe_status status);

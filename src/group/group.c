@@ -51,7 +51,7 @@ mmoe_status mm_group_new(const mmoe_group_config *config, int rank, int world, c
     group->config.backend = backend->name;
     group->rank = rank;
     group->world = world;
-    group->layout = mm_layout_of(&group->config, world);
+    group->layout = backend->layout(&group->config, world);
     group->backend = backend;
     if (hook != NULL) {
         group->hook = *hook;

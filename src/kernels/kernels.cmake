@@ -7,6 +7,9 @@ set(mm_kernels
   fill
   gate_up
   gather
+  plan_count
+  plan_ids
+  plan_place
   wgrad_bf16
   wgrad_f32
 )

@@ -72,8 +72,8 @@ static const struct {
     {with_arrive_timeout, "config.arrive_timeout_ms is 0, expected 1 .."},
     {with_progress_timeout, "config.progress_timeout_ms is -5, expected 1 .."},
     {with_threads_below, "config.threads is -1, expected 0 .."},
-    {with_unknown_backend, "backend is \"abacus\", expected one of this build: cpu"},
-    {with_empty_backend, "backend is \"\", expected one of this build: cpu"},
+    {with_unknown_backend, "backend is \"abacus\", expected one of this build: cuda, cpu"},
+    {with_empty_backend, "backend is \"\", expected one of this build: cuda, cpu"},
     {with_long_name, "config.name begins \"a name that"},
 };
 

@@ -125,7 +125,7 @@ static void unsupported_layers_have_a_reason(void **state) {
     assert_null(mmoe_unsupported_reason(NULL, &layer, 2));
     assert_null(mmoe_unsupported_reason("cpu", &layer, 4));
     assert_non_null(
-        strstr(mmoe_unsupported_reason("abacus", &layer, 2), "\"abacus\", expected one of this build: cpu"));
+        strstr(mmoe_unsupported_reason("abacus", &layer, 2), "\"abacus\", expected one of this build: cuda, cpu"));
     assert_non_null(strstr(mmoe_unsupported_reason(NULL, NULL, 2), "config is NULL"));
     assert_non_null(strstr(mmoe_unsupported_reason(NULL, &layer, 0), "world is 0, expected 1 .. 64"));
     assert_non_null(

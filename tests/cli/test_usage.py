@@ -45,7 +45,7 @@ BAD_VALUES = [
     ("limit", "1e31", "a number from 0 (no limit) to 1e30"),
     ("keep", "all", "plan or rows"),
     ("capacity", "-1", "an integer from 0 to 2147483647"),
-    ("backend", "tpu", "one of cpu"),
+    ("backend", "tpu", "one of cuda, cpu"),
     ("threads", "0", "an integer from 1 to 1024"),
     ("seed", "-1", "an integer from 0 to 18446744073709551615"),
     ("seed", "18446744073709551616", "an integer from 0 to 18446744073709551615"),

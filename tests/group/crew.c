@@ -31,7 +31,12 @@ static void close_nothing(struct mmoe_group *group) {
 }
 
 const struct mm_backend crew_backend = {
-    .name = "none", .segments = &mm_host_segments, .group_open = open_nothing, .group_close = close_nothing};
+    .name = "none",
+    .segments = &mm_host_segments,
+    .layout = mm_layout_of,
+    .group_open = open_nothing,
+    .group_close = close_nothing,
+};
 
 struct crew crew_of(int world, enum rig_kind kind) {
     struct crew crew = {.world = world, .kind = kind, .config = mmoe_group_config_default()};

@@ -1,0 +1,70 @@
+/* The CUDA backend's table; see cuda.h. */
+#include <stdio.h>
+
+#include "cuda/caller_memory.h"
+#include "cuda/cuda.h"
+#include "cuda/describe.h"
+#include "cuda/passes.h"
+#include "cuda/setup.h"
+
+enum { MULTIPLE = 64 }; /* of H and I: what the copy engine moves at a time */
+
+static bool supports(const mmoe_layer_config *config, int world, char *reason, size_t bytes) {
+    const struct {
+        const char *name;
+        int64_t value;
+    } sizes[] = {{"hidden", config->hidden}, {"intermediate", config->intermediate}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].value % MULTIPLE != 0) {
+            snprintf(reason, bytes, "%s is %lld, expected a multiple of %d for backend \"cuda\"", sizes[i].name,
+                     (long long)sizes[i].value, MULTIPLE);
+            return false;
+        }
+    }
+    if (config->weight_on != MMOE_WEIGHT_ON_OUTPUT) {
+        snprintf(reason, bytes, "weight_on is %d (the expert's input), expected %d for backend \"cuda\"",
+                 (int)config->weight_on, (int)MMOE_WEIGHT_ON_OUTPUT);
+        return false;
+    }
+    if (world != 1) {
+        snprintf(reason, bytes, "world is %d, expected 1: backend \"cuda\" computes on one rank", world);
+        return false;
+    }
+    return true;
+}
+
+static mmoe_status refuse(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status) {
+    return mm_call_refuse(layer->group, kind, status);
+}
+
+static const mmoe_plan *plan(struct mmoe_saved *saved) {
+    struct mm_cuda_saved *kept = saved->backend_state;
+    const struct mm_gpu *gpu = &((const struct mm_cuda_group *)saved->layer->group->backend_state)->gpu;
+    const mmoe_plan *view = NULL;
+    if (mm_gpu_enter(gpu) == MMOE_OK) {
+        mm_cuda_plan_view(gpu, &kept->plan, &view);
+        mm_gpu_leave(gpu);
+    }
+    return view;
+}
+
+const struct mm_backend mm_cuda_backend = {
+    .name = "cuda",
+    .present = mm_cuda_present,
+    .describe_device = mm_cuda_describe_device,
+    .device_memory = &mm_cuda_device_memory,
+    .supports = supports,
+    .segments = &mm_host_segments,
+    .layout = mm_cuda_layout,
+    .sizes = mm_cuda_sizes,
+    .group_open = mm_cuda_group_open,
+    .group_close = mm_cuda_group_close,
+    .layer_open = mm_cuda_layer_open,
+    .layer_close = mm_cuda_layer_close,
+    .saved_open = mm_cuda_saved_open,
+    .saved_close = mm_cuda_saved_close,
+    .plan = plan,
+    .forward = mm_cuda_forward,
+    .backward = mm_cuda_backward,
+    .refuse = refuse,
+};

@@ -1,0 +1,23 @@
+/* What this backend asks of the caller's tensors, beyond what the API checks. */
+#ifndef MM_CUDA_INPUTS_H
+#define MM_CUDA_INPUTS_H
+
+#include "cuda/state.h"
+#include "kernels/row_params.h"
+
+/* A tensor of tokens: on the group's device. MMOE_INVALID_ARGUMENT otherwise; absent and empty ones are good. */
+mmoe_status mm_cuda_check_tokens(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
+
+/* A weight or its gradient: on the device, and laid out as the tensor copy engine takes it, rows contiguous, 16-byte
+ * aligned. MMOE_UNSUPPORTED for another layout. */
+mmoe_status mm_cuda_check_weight(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
+
+/* The matrix of one local expert. */
+void *mm_expert_data(const mmoe_tensor *tensor, int64_t expert);
+
+/* A tensor of two dimensions as kernels take it. */
+static inline struct strided_matrix mm_strided(const mmoe_tensor *tensor) {
+    return (struct strided_matrix){tensor->data, {tensor->stride[0], tensor->stride[1]}};
+}
+
+#endif

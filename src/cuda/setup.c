@@ -1,0 +1,250 @@
+/* Set-up and tear-down; see setup.h. */
+#include "cuda/setup.h"
+
+#include "cuda/maps.h"
+#include "cuda/routing.h"
+#include "kernels/tile_shape.h"
+
+/* ---- Group ---- */
+
+/* Each kernel with the most dynamic shared memory that it is launched with. */
+static const struct {
+    const char *name;
+    unsigned shared_bytes;
+} kernels[MM_KERNELS] = {
+    [MM_KERNEL_IDS_IN] = {"mm_ids_in", IDS_IN_SHARED_BYTES},
+    [MM_KERNEL_COUNT_SLOTS] = {"mm_count_slots", 4 * MMOE_MAX_EXPERTS},
+    [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
+    [MM_KERNEL_GATHER] = {"mm_gather", 0},
+    [MM_KERNEL_GATE_UP] = {"mm_gate_up", GEMM_SMEM_BYTES},
+    [MM_KERNEL_DOWN] = {"mm_down", GEMM_SMEM_BYTES},
+    [MM_KERNEL_COMBINE] = {"mm_combine", 0},
+    [MM_KERNEL_DGATE_UP] = {"mm_dgate_up", GEMM_SMEM_BYTES},
+    [MM_KERNEL_DX] = {"mm_dx", GEMM_SMEM_BYTES},
+    [MM_KERNEL_WGRAD_BF16] = {"mm_wgrad_bf16", GEMM_SMEM_BYTES},
+    [MM_KERNEL_WGRAD_F32] = {"mm_wgrad_f32", GEMM_SMEM_BYTES},
+    [MM_KERNEL_COMBINE_DW] = {"mm_combine_dw", 0},
+    [MM_KERNEL_FILL_NAN] = {"mm_fill_nan", 0},
+};
+
+static mmoe_status find_kernels(struct mm_cuda_group *cuda) {
+    mmoe_status status = MMOE_OK;
+    for (int k = 0; k < MM_KERNELS && status == MMOE_OK; k++) {
+        status = mm_kernel_find(&cuda->gpu, kernels[k].name, kernels[k].shared_bytes, &cuda->kernels[k]);
+    }
+    return status;
+}
+
+/* Zeros where the kernels count. */
+static mmoe_status make_routing(struct mm_cuda_group *cuda, const struct mmoe_group *group) {
+    const size_t bytes = mm_cuda_routing_bytes(&group->config, group->world);
+    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->routing, bytes, "the ids and weights");
+    if (status == MMOE_OK) {
+        status = MM_CU(&cuda->gpu.driver, cuMemsetD8Async, "clearing the ids and weights", cuda->routing.address, 0,
+                       bytes, NULL);
+    }
+    if (status == MMOE_OK) {
+        status = MM_CU(&cuda->gpu.driver, cuStreamSynchronize, "clearing the ids and weights", NULL);
+    }
+    if (status == MMOE_OK) {
+        status = MM_CU(&cuda->gpu.driver, cuMemHostAlloc, "making pinned memory for what the host reads",
+                       (void **)&cuda->verdict, sizeof *cuda->verdict, 0);
+    }
+    return status;
+}
+
+static mmoe_status make_events(struct mm_cuda_group *cuda) {
+    mmoe_status status = MMOE_OK;
+    for (int i = 0; i <= MM_CUDA_PHASES && status == MMOE_OK; i++) {
+        status = MM_CU(&cuda->gpu.driver, cuEventCreate, "making an event", &cuda->phase_ends[i], MM_CU_EVENT_TIMED);
+    }
+    return status;
+}
+
+static mmoe_status check_group(const struct mmoe_group *group) {
+    if (group->world != 1) {
+        return mm_fail(MMOE_UNSUPPORTED, "world is %d, expected 1: backend \"cuda\" computes on one rank",
+                       group->world);
+    }
+    if (group->adopted) {
+        return mm_fail(MMOE_UNSUPPORTED, "segments are adopted, expected a group that makes its own: backend \"cuda\" "
+                                         "computes on one rank");
+    }
+    return MMOE_OK;
+}
+
+mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda;
+    mmoe_status status = check_group(group);
+    if (status == MMOE_OK) {
+        status = mm_alloc_zero((void **)&cuda, sizeof *cuda, "the CUDA backend of a group");
+    }
+    if (status != MMOE_OK) {
+        return status;
+    }
+    group->backend_state = cuda;
+    status = mm_gpu_open(&cuda->gpu);
+    if (status == MMOE_OK) {
+        status = mm_gpu_enter(&cuda->gpu);
+    }
+    if (status == MMOE_OK) {
+        status = find_kernels(cuda);
+        if (status == MMOE_OK) {
+            status = make_routing(cuda, group);
+        }
+        if (status == MMOE_OK) {
+            status = make_events(cuda);
+        }
+        mm_gpu_leave(&cuda->gpu);
+    }
+    if (status != MMOE_OK) {
+        mm_cuda_group_close(group);
+    }
+    return status;
+}
+
+static void free_pools(const struct mm_gpu *gpu, struct mm_cuda_pools *pools) {
+    mm_device_free(gpu, &pools->x);
+    mm_device_free(gpu, &pools->dy);
+    mm_device_free(gpu, &pools->gate_up);
+    mm_device_free(gpu, &pools->h);
+    mm_device_free(gpu, &pools->dgrad);
+    mm_device_free(gpu, &pools->out);
+    mm_device_free(gpu, &pools->dw_parts);
+}
+
+/* The context is current. Results change nothing: what can't be freed goes with the process. */
+static void free_group(struct mm_cuda_group *cuda) {
+    const struct mm_gpu *gpu = &cuda->gpu;
+    free_pools(gpu, &cuda->pools);
+    mm_device_free(gpu, &cuda->routing);
+    mm_device_free(gpu, &cuda->weight_maps);
+    mm_cuda_plan_free(gpu, &cuda->plan);
+    if (cuda->verdict != NULL) {
+        gpu->driver.cuMemFreeHost(cuda->verdict);
+    }
+    for (int i = 0; i <= MM_CUDA_PHASES; i++) {
+        if (cuda->phase_ends[i] != NULL) {
+            gpu->driver.cuEventDestroy(cuda->phase_ends[i]);
+        }
+    }
+}
+
+void mm_cuda_group_close(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    if (cuda == NULL) {
+        return;
+    }
+    if (cuda->gpu.context != NULL && mm_gpu_enter(&cuda->gpu) == MMOE_OK) {
+        free_group(cuda);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    mm_gpu_close(&cuda->gpu);
+    mm_free(&group->backend_state);
+}
+
+/* ---- Pools ---- */
+
+mmoe_status mm_cuda_pools_reserve(const struct mm_gpu *gpu, struct mm_cuda_pools *pools,
+                                  const struct mm_cuda_pool_bytes *bytes) {
+    const struct {
+        struct mm_device_buffer *buffer;
+        size_t bytes;
+        const char *what;
+    } all[] = {
+        {&pools->x, bytes->x, "the token rows"},
+        {&pools->dy, bytes->dy, "the gradient rows"},
+        {&pools->gate_up, bytes->gate_up, "the gate and up rows"},
+        {&pools->h, bytes->h, "the activation rows"},
+        {&pools->dgrad, bytes->dgrad, "the gate and up gradient rows"},
+        {&pools->out, bytes->out, "the result rows"},
+        {&pools->dw_parts, bytes->dw_parts, "the parts of the router weights' gradients"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        mmoe_status status = mm_device_reserve(gpu, all[i].buffer, all[i].bytes, all[i].what);
+        if (status != MMOE_OK) {
+            return status;
+        }
+    }
+    return MMOE_OK;
+}
+
+static struct mm_cuda_pool_bytes most_bytes(const struct mmoe_layer *layer) {
+    const int64_t rows = mm_most_rows(&layer->config, layer->group->world, layer->group->config.max_tokens);
+    return mm_cuda_pool_bytes_of(&layer->config, mm_cuda_pool_rows(mm_padded_rows_bound(rows, layer->local_experts)));
+}
+
+/* ---- Layer ---- */
+
+/* With a fixed capacity calls allocate nothing. */
+static mmoe_status reserve_layer(struct mm_cuda_group *cuda, const struct mmoe_layer *layer) {
+    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->weight_maps, mm_weight_maps_bytes(layer->local_experts),
+                                           "the tensor maps of weights");
+    if (status != MMOE_OK || layer->config.capacity_policy != MMOE_CAPACITY_FIXED) {
+        return status;
+    }
+    const struct mm_cuda_pool_bytes bytes = most_bytes(layer);
+    return mm_cuda_pools_reserve(&cuda->gpu, &cuda->pools, &bytes);
+}
+
+mmoe_status mm_cuda_layer_open(struct mmoe_layer *layer) {
+    struct mm_cuda_group *cuda = layer->group->backend_state;
+    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    if (status == MMOE_OK) {
+        status = reserve_layer(cuda, layer);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    return status;
+}
+
+/* A layer has nothing of its own. */
+void mm_cuda_layer_close(struct mmoe_layer *layer) {
+    (void)layer;
+}
+
+/* ---- Saved state ---- */
+
+mmoe_status mm_cuda_kept_reserve(const struct mm_gpu *gpu, struct mm_cuda_saved *kept,
+                                 const struct mm_cuda_pool_bytes *bytes) {
+    mmoe_status status = mm_device_reserve(gpu, &kept->x, bytes->x, "the kept token rows");
+    return status == MMOE_OK ? mm_device_reserve(gpu, &kept->gate_up, bytes->gate_up, "the kept gate and up rows")
+                             : status;
+}
+
+mmoe_status mm_cuda_saved_open(struct mmoe_saved *saved) {
+    const struct mmoe_layer *layer = saved->layer;
+    struct mm_cuda_group *cuda = layer->group->backend_state;
+    struct mm_cuda_saved *kept;
+    mmoe_status status = mm_alloc_zero((void **)&kept, sizeof *kept, "the kept rows of a saved state");
+    if (status != MMOE_OK) {
+        return status;
+    }
+    saved->backend_state = kept;
+    if (saved->keep == MMOE_KEEP_ROWS && layer->config.capacity_policy == MMOE_CAPACITY_FIXED) {
+        const struct mm_cuda_pool_bytes bytes = most_bytes(layer);
+        status = mm_gpu_enter(&cuda->gpu);
+        if (status == MMOE_OK) {
+            status = mm_cuda_kept_reserve(&cuda->gpu, kept, &bytes);
+            mm_gpu_leave(&cuda->gpu);
+        }
+    }
+    if (status != MMOE_OK) {
+        mm_cuda_saved_close(saved);
+    }
+    return status;
+}
+
+void mm_cuda_saved_close(struct mmoe_saved *saved) {
+    struct mm_cuda_saved *kept = saved->backend_state;
+    if (kept == NULL) {
+        return;
+    }
+    const struct mm_cuda_group *cuda = saved->layer->group->backend_state;
+    if (mm_gpu_enter(&cuda->gpu) == MMOE_OK) {
+        mm_device_free(&cuda->gpu, &kept->x);
+        mm_device_free(&cuda->gpu, &kept->gate_up);
+        mm_cuda_plan_free(&cuda->gpu, &kept->plan);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    mm_free(&saved->backend_state);
+}

@@ -1,0 +1,113 @@
+/* What the backend keeps for a group, a layer and a saved state, and the passage of one call. */
+#ifndef MM_CUDA_STATE_H
+#define MM_CUDA_STATE_H
+
+#include "backend/backend.h"
+#include "cuda/kernel.h"
+#include "cuda/plan.h"
+#include "cuda/sizes.h"
+
+enum mm_cuda_kernel {
+    MM_KERNEL_IDS_IN,
+    MM_KERNEL_COUNT_SLOTS,
+    MM_KERNEL_PLACE_SLOTS,
+    MM_KERNEL_GATHER,
+    MM_KERNEL_GATE_UP,
+    MM_KERNEL_DOWN,
+    MM_KERNEL_COMBINE,
+    MM_KERNEL_DGATE_UP,
+    MM_KERNEL_DX,
+    MM_KERNEL_WGRAD_BF16,
+    MM_KERNEL_WGRAD_F32,
+    MM_KERNEL_COMBINE_DW,
+    MM_KERNEL_FILL_NAN,
+    MM_KERNELS
+};
+
+/* Rows, bf16 unless said otherwise; scratch that the layers of a group share. */
+struct mm_cuda_pools {
+    struct mm_device_buffer x;        /* [rows, H] tokens */
+    struct mm_device_buffer dy;       /* [rows, H] gradients of the tokens' outputs */
+    struct mm_device_buffer gate_up;  /* [rows, 2I] gate, then up */
+    struct mm_device_buffer h;        /* [rows, I] forward: h; backward: w*h */
+    struct mm_device_buffer dgrad;    /* [rows, 2I] gradients of gate, then of up */
+    struct mm_device_buffer out;      /* [rows, H] on their way back to the tokens: y, or dx */
+    struct mm_device_buffer dw_parts; /* [tiles, rows] fp32 */
+};
+
+/* What the host reads after a plan, in pinned memory, and the same on the device. */
+struct mm_cuda_verdict {
+    struct plan_summary summary;
+    struct ids_fault fault;
+};
+
+#define MM_CUDA_PHASES 8
+
+struct mm_cuda_group {
+    struct mm_gpu gpu;
+    struct mm_kernel kernels[MM_KERNELS];
+    struct mm_cuda_pools pools;
+    struct mm_device_buffer routing;     /* what the kernels of the plan work on; see routing.c */
+    struct mm_device_buffer weight_maps; /* of weights given as one pointer an expert */
+    struct mm_cuda_verdict *verdict;     /* pinned */
+    struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
+    mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
+};
+
+struct mm_cuda_saved {
+    struct mm_cuda_plan plan;
+    struct mm_device_buffer x, gate_up; /* kept rows, as in the pools */
+};
+
+/* One call on its way. */
+struct mm_cuda_call {
+    struct mmoe_layer *layer;
+    struct mmoe_group *group;
+    struct mm_cuda_group *cuda;
+    const struct mm_gpu *gpu;
+    enum mm_call_kind kind;
+    mm_cu_stream stream;
+    uint32_t hidden, intermediate, top_k, tokens;
+    struct mm_cuda_plan *plan;
+    uint32_t pool_rows; /* rows of the pools in use: the plan's, but at least one block */
+    mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts;
+    const mmoe_tensor *gate, *up, *down; /* the weights */
+    int64_t maps_used;                   /* of weight_maps */
+
+    mmoe_report report;
+    bool timed;
+    double started;
+    int phases;
+    double *phase_seconds[MM_CUDA_PHASES]; /* in `report` */
+};
+
+/* Starts a call with `tokens` own tokens; the group is locked. With `timed` it notes when phases end, for the report.
+ */
+mmoe_status mm_cuda_call_start(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind,
+                               int64_t tokens, void *stream, bool timed);
+
+/* What was queued since the last phase ended counts to `*seconds`, which lies in the call's report. */
+mmoe_status mm_cuda_phase_ends(struct mm_cuda_call *call, double *seconds);
+
+/* Waits for the end of the call and writes its report. */
+mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report);
+
+struct mm_cuda_grid {
+    unsigned ctas, threads;
+    unsigned cluster;      /* 0: none */
+    unsigned shared_bytes; /* at most what the kernel was found with */
+};
+
+/* In the call's stream. */
+mmoe_status mm_cuda_launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, struct mm_cuda_grid grid,
+                           const void *parameters);
+
+static inline void *mm_at(mm_cu_pointer address) {
+    return (void *)(uintptr_t)address;
+}
+
+static inline bool mm_wanted(const mmoe_tensor *tensor) {
+    return tensor->dims != 0;
+}
+
+#endif
