@@ -192,12 +192,12 @@ MMOE_API void mmoe_group_destroy(mmoe_group **group);
 
 /* ---- Device memory ------------------------------------------------------------------------------ */
 
-/* The number of the GPU that the group works on: the one of the calling thread's current CUDA context when the group was
- * made, or the first suitable one. -1: it works on the CPU, and addresses are of the host. */
+/* The number of the GPU that the group works on: the one of the calling thread's current CUDA context when the group
+ * was made, or the first suitable one. -1: it works on the CPU, and addresses are of the host. */
 MMOE_API int mmoe_group_device(const mmoe_group *group);
 
-/* Memory of that device and copies to and from it, for programs without a CUDA runtime of their own; any other memory of
- * the device serves as well. A copy waits for the device's default stream and is done when it returns. Freeing sets
+/* Memory of that device and copies to and from it, for programs without a CUDA runtime of their own; any other memory
+ * of the device serves as well. A copy waits for the device's default stream and is done when it returns. Freeing sets
  * *memory to NULL; pointers to NULL are accepted. */
 MMOE_API mmoe_status mmoe_device_alloc(mmoe_group *group, size_t bytes, void **memory);
 MMOE_API void mmoe_device_free(mmoe_group *group, void **memory);
