@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "crew.h"
 #include "drive.h"
+#include "group/rendezvous.h"
 
 #define SHORT_MS 300
 #define FATAL_CALL 3
@@ -80,12 +81,17 @@ static bool in_set_up(enum mm_step step) {
     return step <= MM_STEP_MAPPED;
 }
 
+/* Told apart from what other programs on the machine do. */
+static void name_of_run(char *rendezvous, size_t bytes, pid_t program) {
+    snprintf(rendezvous, bytes, "name:failures %d", (int)program);
+}
+
 static mmoe_status join(const struct end *end, int rank, mmoe_group **group) {
     if (end->manner != BY_NAME) {
         return crew_join(&end->crew, rank, group);
     }
     char rendezvous[64];
-    snprintf(rendezvous, sizeof rendezvous, "name:failures %d", (int)getppid());
+    name_of_run(rendezvous, sizeof rendezvous, getppid());
     return mm_group_make_processes(&end->crew.config, rendezvous, rank, end->crew.world, &crew_backend, end->crew.hook,
                                    group);
 }
@@ -141,11 +147,15 @@ static void pass(struct rig_rank *rank, void *context) {
 }
 
 static bool has_socket(void) {
+    char rendezvous[64];
+    struct mm_place place;
+    name_of_run(rendezvous, sizeof rendezvous, getpid());
+    assert_int_equal(mm_place_of(rendezvous, "", &place), MMOE_OK);
     FILE *file = fopen("/proc/net/unix", "r");
     char line[512];
     bool found = false;
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        found = found || strstr(line, "@megamoe-") != NULL;
+        found = found || strstr(line, place.address.sun_path + 1) != NULL;
     }
     if (file != NULL) {
         fclose(file);
