@@ -13,6 +13,7 @@
 #include "rig/allocation.h"
 #include "rig/batch.h"
 #include "rig/compare.h"
+#include "rig/device.h"
 #include "rig/random.h"
 #include "rig/routing.h"
 #include "rig/step.h"

@@ -7,6 +7,7 @@
 
 #include "base/bf16.h"
 #include "rig/compare.h"
+#include "rig/device.h"
 
 /* ---- Operands */
 
@@ -287,12 +288,16 @@ bool rig_call_take_backward(struct rig_rank *rank, struct rig_call *call, struct
 bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struct rig_batch *batch,
               const struct rig_options *options, int poison) {
     struct rig_call call = rig_call_make(rank, batch, options, saved, poison);
+    struct rig_placed placed;
+    if (!rig_call_place(rank, &call, &placed))
+        return false;
     mmoe_status forward = mmoe_forward(layer, &call.forward);
     RIG_TRY(rank, forward == MMOE_OK, "forward: %s: %s", mmoe_status_name(forward), mmoe_last_error());
-    bool taken = rig_call_take_forward(rank, &call, batch);
+    bool taken = rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, batch);
     mmoe_status backward = mmoe_backward(layer, &call.backward);
     RIG_TRY(rank, backward == MMOE_OK, "backward: %s: %s", mmoe_status_name(backward), mmoe_last_error());
-    taken = taken && rig_call_take_backward(rank, &call, batch);
+    taken = taken && rig_call_fetch(rank, &call, &placed) && rig_call_take_backward(rank, &call, batch);
+    rig_placed_free(rank, &placed);
     rig_call_free(&call);
     return taken;
 }

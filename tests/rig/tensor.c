@@ -52,7 +52,7 @@ static struct placement place(enum rig_layout layout, int64_t count, int64_t row
     case RIG_REPEATED:
         return (struct placement){{0, 0, 0}, 0, 1};
     case RIG_SCATTERED:
-        return (struct placement){{matrix + 7, cols, 1}, 0, count * (matrix + 7)};
+        return (struct placement){{matrix + 8, cols, 1}, 0, count * (matrix + 8)}; /* 16-byte alignment is kept */
     default:
         return (struct placement){{matrix, cols, 1}, 0, all};
     }

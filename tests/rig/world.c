@@ -64,6 +64,11 @@ int rig_scaled(const char *what, int full, int small) {
     return small;
 }
 
+const char *rig_backend(void) {
+    const char *name = getenv("MMOE_TEST_BACKEND");
+    return name ? name : "cpu";
+}
+
 struct rig_world rig_world_make(int world, enum rig_kind kind, int64_t max_tokens, int64_t hidden, int64_t top_k,
                                 int64_t experts) {
     struct rig_world made = {.world = world, .kind = kind, .victim = RIG_NO_VICTIM};
@@ -72,6 +77,7 @@ struct rig_world rig_world_make(int world, enum rig_kind kind, int64_t max_token
     made.config.max_hidden = hidden;
     made.config.max_top_k = top_k;
     made.config.max_experts = experts;
+    made.config.backend = rig_backend();
     made.config.arrive_timeout_ms = 20000;
     made.config.progress_timeout_ms = 20000;
     return made;

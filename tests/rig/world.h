@@ -71,6 +71,9 @@ bool rig_fail(struct rig_rank *rank, const char *file, int line, const char *for
         RIG_EXPECT(rank, rig_status == MMOE_OK, "%s: %s: %s", #call, mmoe_status_name(rig_status), mmoe_last_error()); \
     } while (0)
 
+/* The backend under test: "cpu", or what MMOE_TEST_BACKEND says. */
+const char *rig_backend(void);
+
 /* True when MMOE_TEST_SCALE=small is set, as it is under sanitizers: tests then run reduced counts. */
 bool rig_small(void);
 

@@ -1,0 +1,87 @@
+/* Operands on a device; see device.h. */
+#include "rig/device.h"
+
+#include <stdlib.h>
+
+static bool on_device(const struct rig_rank *rank) {
+    return mmoe_group_device(rank->group) >= 0;
+}
+
+static bool place_memory(struct rig_rank *rank, const struct rig_tensor *tensor, void **memory) {
+    RIG_TRY(rank, mmoe_device_alloc(rank->group, tensor->bytes, memory) == MMOE_OK, "no memory: %s", mmoe_last_error());
+    RIG_TRY(rank, mmoe_device_write(rank->group, *memory, tensor->memory, tensor->bytes) == MMOE_OK, "can't copy: %s",
+            mmoe_last_error());
+    return true;
+}
+
+/* Where a host address inside the tensor's memory lies on the device. */
+static void *moved(const struct rig_tensor *tensor, const void *memory, void *address) {
+    return (char *)(uintptr_t)memory + ((unsigned char *)address - tensor->memory);
+}
+
+static bool belongs(const struct rig_tensor *tensor, const mmoe_tensor *view) {
+    if (view->experts)
+        return view->experts == tensor->experts;
+    const unsigned char *data = view->data;
+    return data >= tensor->memory && data < tensor->memory + tensor->bytes;
+}
+
+static void move_view(const struct rig_call *call, const struct rig_placed *placed, mmoe_tensor *view) {
+    for (int i = 0; i < RIG_OPERANDS; i++) {
+        const struct rig_tensor *tensor = &call->tensor[i];
+        if (!tensor->memory || view->dims == 0 || !belongs(tensor, view))
+            continue;
+        if (view->experts)
+            view->experts = placed->experts[i];
+        else
+            view->data = moved(tensor, placed->memory[i], view->data);
+        return;
+    }
+}
+
+static void move_views(struct rig_call *call, const struct rig_placed *placed) {
+    mmoe_forward_args *forward = &call->forward;
+    mmoe_backward_args *backward = &call->backward;
+    mmoe_tensor *views[] = {&forward->x,      &forward->ids,      &forward->weights, &forward->gate,   &forward->up,
+                            &forward->down,   &forward->y,        &backward->x,      &backward->dy,    &backward->gate,
+                            &backward->up,    &backward->down,    &backward->dx,     &backward->dgate, &backward->dup,
+                            &backward->ddown, &backward->dweights};
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++)
+        move_view(call, placed, views[i]);
+}
+
+bool rig_call_place(struct rig_rank *rank, struct rig_call *call, struct rig_placed *placed) {
+    *placed = (struct rig_placed){0};
+    for (int i = 0; i < RIG_OPERANDS && on_device(rank); i++) {
+        const struct rig_tensor *tensor = &call->tensor[i];
+        if (!tensor->memory)
+            continue;
+        if (!place_memory(rank, tensor, &placed->memory[i]))
+            return false;
+        if (!tensor->experts)
+            continue;
+        placed->experts[i] = malloc((size_t)tensor->view.shape[0] * sizeof(void *) + 1);
+        for (int64_t e = 0; e < tensor->view.shape[0]; e++)
+            placed->experts[i][e] = moved(tensor, placed->memory[i], tensor->experts[e]);
+    }
+    if (on_device(rank))
+        move_views(call, placed);
+    return true;
+}
+
+bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct rig_placed *placed) {
+    for (int i = 0; i < RIG_OPERANDS; i++) {
+        struct rig_tensor *tensor = &call->tensor[i];
+        if (placed->memory[i])
+            RIG_TRY(rank, mmoe_device_read(rank->group, tensor->memory, placed->memory[i], tensor->bytes) == MMOE_OK,
+                    "can't copy back: %s", mmoe_last_error());
+    }
+    return true;
+}
+
+void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed) {
+    for (int i = 0; i < RIG_OPERANDS; i++) {
+        mmoe_device_free(rank->group, &placed->memory[i]);
+        free(placed->experts[i]);
+    }
+}

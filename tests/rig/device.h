@@ -1,0 +1,21 @@
+/* Operands of a call in the memory of the group's device, where its backend has one. */
+#ifndef RIG_DEVICE_H
+#define RIG_DEVICE_H
+
+#include "rig/step.h"
+
+/* What a call's operands are on the device; zeroed while they are in host memory. */
+struct rig_placed {
+    void *memory[RIG_OPERANDS];   /* of the device, a copy of the tensor's memory with its guards */
+    void **experts[RIG_OPERANDS]; /* addresses on the device */
+};
+
+/* Copies the operands to the device and makes the call's arguments point there. */
+bool rig_call_place(struct rig_rank *rank, struct rig_call *call, struct rig_placed *placed);
+
+/* Copies them back to where rig_call_take_... look. */
+bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct rig_placed *placed);
+
+void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed);
+
+#endif
