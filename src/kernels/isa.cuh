@@ -26,7 +26,7 @@
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type p)
 #else
-#define MM_DEVICE static inline
+#define MM_DEVICE static inline __attribute__((always_inline)) /* reports name the lines that a line was inlined into */
 /* The simulator finds a kernel by its name: the function, and what it must know to launch it. */
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" const unsigned name##_threads, name##_parameter_bytes;                                                  \

@@ -91,6 +91,7 @@ struct launch {
     size_t parameter_bytes = 0;
     unsigned grid = 1, cluster = 1, threads = 32;
     size_t shared_bytes = 0;        /* dynamic */
+    bool programmatic = false;      /* may start before the one before it on the stream ends (grid_dependency_wait) */
     std::vector<std::string> roles; /* names of warps for reports, by warp_index; may be shorter */
 };
 
