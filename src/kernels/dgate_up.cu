@@ -60,24 +60,37 @@ MM_DEVICE void sigmoids(float (&s)[8], const float (&z)[8]) {
         s[i] = reciprocal_approx(1.0f + s[i]);
 }
 
-/* Columns 8*group .. 8*group+15 that this thread holds, from their dA' in d: gate and up become dg and du, weighted
- * becomes w*h. */
-template <bool clamp>
-MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit, row_state &state, uint32_t (&gate)[4],
-                             uint32_t (&up)[4], uint32_t (&weighted)[4]) {
-    float g[8], u[8], s[8];
-    uint32_t clipped = 0; /* bit i: gate i, bit 8+i: up i */
-    unpack(g, gate);
-    unpack(u, up);
+/* Columns 8*group .. 8*group+15 that this thread holds: gate as it is used, its sigmoid, and which were clipped. */
+struct gate_values {
+    float g[8], s[8];
+    uint32_t clipped; /* bit i: of g[i] */
+};
+
+template <bool clamp> MM_DEVICE gate_values gate_load(smem_t at, float limit) {
+    gate_values gate;
+    uint32_t pairs[4];
+    matrix_load(at + GATE_OFFSET, pairs);
+    unpack(gate.g, pairs);
+    gate.clipped = 0;
     if (clamp) {
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
-            clipped |= (uint32_t)(g[i] > limit) << i | (uint32_t)(u[i] > limit || u[i] < -limit) << (8 + i);
-            g[i] = clip_above(g[i], limit);
-            u[i] = clip_both(u[i], limit);
+            gate.clipped |= (uint32_t)(gate.g[i] > limit) << i;
+            gate.g[i] = clip_above(gate.g[i], limit);
         }
     }
-    sigmoids(s, g);
+    sigmoids(gate.s, gate.g);
+    return gate;
+}
+
+/* The same columns' results, from their dA' in d. */
+template <bool clamp>
+MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit, smem_t at, const gate_values &gate,
+                             row_state &state) {
+    uint32_t pairs[4], dgate[4], dup[4], weighted[4];
+    float u[8];
+    matrix_load(at + UP_OFFSET, pairs);
+    unpack(u, pairs);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t row = i % 2;
@@ -85,36 +98,52 @@ MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit,
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++) {
             const uint32_t e = 2 * i + j;
+            const bool up_clipped = clamp && (u[e] > limit || u[e] < -limit);
+            if (clamp)
+                u[e] = clip_both(u[e], limit);
             da[j] = d[4 * (group + i / 2) + 2 * row + j];
-            const swiglu_gradient gradient = swiglu_gradient_of(g[e], u[e], s[e]);
+            const swiglu_gradient gradient = swiglu_gradient_of(gate.g[e], u[e], gate.s[e]);
             const float weighted_da = state.weight[row] * da[j];
             h[j] = gradient.h;
-            dg[j] = clipped >> e & 1 ? 0.0f : weighted_da * gradient.gate;
-            du[j] = clipped >> (8 + e) & 1 ? 0.0f : weighted_da * gradient.up;
+            dg[j] = clamp && gate.clipped >> e & 1 ? 0.0f : weighted_da * gradient.gate;
+            du[j] = up_clipped ? 0.0f : weighted_da * gradient.up;
         }
         const uint32_t rounded = pack_bf16(h[0], h[1]);
         state.dw[row] += bf16_low(rounded) * da[0];
         state.dw[row] += bf16_high(rounded) * da[1];
-        gate[i] = pack_bf16(dg[0], dg[1]);
-        up[i] = pack_bf16(du[0], du[1]);
+        dgate[i] = pack_bf16(dg[0], dg[1]);
+        dup[i] = pack_bf16(du[0], du[1]);
         weighted[i] = pack_bf16(state.weight[row] * h[0], state.weight[row] * h[1]);
     }
+    matrix_store(at + GATE_OFFSET, dgate);
+    matrix_store(at + UP_OFFSET, dup);
+    matrix_store(at + WEIGHTED_OFFSET, weighted);
 }
 
-/* The warp's 16 rows of 64 columns, whose accumulators start at column group `first_group`. */
+/* A stage is released once its stores have read it. */
+MM_DEVICE void release_stored(uint32_t stage) {
+    if (lane_index() == 0)
+        bulk_wait_read<0>();
+    warp_sync();
+    stage_release(stage);
+}
+
+/* The warp's 16 rows of 64 columns, whose accumulators start at column group 8*part. The next columns' sigmoids are
+ * begun before a group's products, so that the special function unit works meanwhile. Half way through, the part before
+ * has left its stage, `previous`. */
 template <bool clamp>
-MM_DEVICE void part_of_gradient(const float (&d)[128], uint32_t first_group, smem_t rows, const dgate_up_params &p,
-                                row_state &state) {
+MM_DEVICE void part_of_gradient(const float (&d)[128], uint32_t part, smem_t rows, uint32_t previous,
+                                const dgate_up_params &p, row_state &state) {
+    gate_values gate = gate_load<clamp>(matrix_row(rows, 0), p.limit);
 #pragma unroll
     for (uint32_t group = 0; group < 8; group += 2) {
-        uint32_t gate[4], up[4], weighted[4];
-        const smem_t at = matrix_row(rows, group);
-        matrix_load(at + GATE_OFFSET, gate);
-        matrix_load(at + UP_OFFSET, up);
-        differentiate<clamp>(d, first_group + group, p.limit, state, gate, up, weighted);
-        matrix_store(at + GATE_OFFSET, gate);
-        matrix_store(at + UP_OFFSET, up);
-        matrix_store(at + WEIGHTED_OFFSET, weighted);
+        if (part > 0 && group == 4)
+            release_stored(previous);
+        gate_values next;
+        if (group + 2 < 8)
+            next = gate_load<clamp>(matrix_row(rows, group + 2), p.limit);
+        differentiate<clamp>(d, part * 8 + group, p.limit, matrix_row(rows, group), gate, state);
+        gate = next;
     }
 }
 
@@ -125,14 +154,6 @@ MM_DEVICE void store_part(const dgate_up_params &p, smem_t rows, int32_t column,
         tma_store<2>(&p.h_weighted, rows + WEIGHTED_OFFSET, {column, row});
         bulk_commit();
     }
-}
-
-/* A stage is released once its stores have read it: one part later, or at the end. */
-template <int pending> MM_DEVICE void release_stored(uint32_t stage) {
-    if (lane_index() == 0)
-        bulk_wait_read<pending>();
-    warp_sync();
-    stage_release(stage);
 }
 
 /* The four threads that hold a row add their parts, and one writes the sum. */
@@ -159,14 +180,12 @@ MM_DEVICE void epilogue(const float (&d)[128], const dgate_up_params &p, const r
     for (uint32_t part = 0; part < PARTS; part++) {
         const smem_t rows = stage_address(at.stage) + warp_row() * 128;
         mbarrier_wait(full_barrier(at.stage), at.parity);
-        part_of_gradient<clamp>(d, part * 8, rows, p, state);
+        part_of_gradient<clamp>(d, part, rows, previous, p, state);
         store_part(p, rows, task.column + (int32_t)part * 64, row);
-        if (part > 0)
-            release_stored<1>(previous);
         previous = at.stage;
         ring_next(at);
     }
-    release_stored<0>(previous);
+    release_stored(previous);
     store_dw(p, state, task.column, row);
 }
 
@@ -187,6 +206,8 @@ MM_DEVICE void consume(const dgate_up_params &p) {
     bulk_wait<0>();
 }
 
+/* The epilogue works on more numbers at once than a consumer of the other products: it gets the producer's registers.
+ */
 MM_KERNEL(mm_dgate_up, dgate_up_params, CTA_THREADS) {
-    gemm_run([&] { produce(p); }, [&] { consume(p); });
+    gemm_run<24, 240>([&] { produce(p); }, [&] { consume(p); });
 }

@@ -9,6 +9,7 @@
 #include "kernels/isa.cuh"
 #include "kernels/tile_shape.h"
 
+/* Registers a thread once the roles have parted; together not more than 168 a thread of the CTA. */
 #define PRODUCER_REGISTERS 40
 #define CONSUMER_REGISTERS 232
 
@@ -68,17 +69,18 @@ MM_DEVICE void barriers_init(void) {
 
 /* The whole of a GEMM kernel: one thread runs produce(), the consumer warpgroups run consume(). A CTA stays until its
  * peer has made its last signal to it. */
-template <typename producer, typename consumer>
+template <int producer_registers = PRODUCER_REGISTERS, int consumer_registers = CONSUMER_REGISTERS, typename producer,
+          typename consumer>
 MM_DEVICE void gemm_run(const producer &produce, const consumer &consume) {
     if (thread_index() == 0)
         barriers_init();
     cluster_sync();
     if (warpgroup_index() == 0) {
-        registers_give<PRODUCER_REGISTERS>();
+        registers_give<producer_registers>();
         if (warp_index() == 0 && elect_one())
             produce();
     } else {
-        registers_take<CONSUMER_REGISTERS>();
+        registers_take<consumer_registers>();
         consume();
     }
     cluster_sync();
