@@ -78,6 +78,7 @@ MM_DEVICE void write_fault(const ids_in_params &p, uint32_t first_fault) {
 /* The CTA that is done last finds the first fault of all. */
 MM_KERNEL(mm_ids_in, ids_in_params, IDS_IN_THREADS) {
     grid_dependency_wait();
+    grid_launch_dependents();
     uint32_t first_fault = least_of_cta(write_slots(p));
     if (warp_index() > 0)
         return;

@@ -218,7 +218,7 @@ std::string three_calls(uint64_t seed) {
 
 int main() {
     const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const uint64_t seeds = scale != nullptr && std::strcmp(scale, "small") == 0 ? 20 : 150;
+    const uint64_t seeds = scale != nullptr && std::strcmp(scale, "small") == 0 ? 20 : 300;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++) {
         const std::string fault = three_calls(seed);

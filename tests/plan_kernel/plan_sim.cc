@@ -134,7 +134,7 @@ bool largest_shapes(int experts, int top_k) {
 int main() {
     const char *scale = std::getenv("MMOE_TEST_SCALE");
     const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = small ? 40 : 300;
+    const uint64_t seeds = small ? 40 : 600;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++)
         failed += !any_plan_equals_the_hosts(seed);
