@@ -28,7 +28,8 @@ static mmoe_status check_segments(int world, void *const *segments) {
     return MMOE_OK;
 }
 
-/* Told by this rank's own introduction: that it is not the first to be made there. */
+/* Told by this rank's own introduction. To be asked after the backend, which may find that the memory is none that can
+ * be read here. */
 static mmoe_status check_unused(const struct mmoe_group *group) {
     const struct mm_control *own = mm_control(group, group->rank);
     return atomic_load(&own->introduction[group->rank].posted.value) == 0
@@ -50,10 +51,10 @@ mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int
     if (status == MMOE_OK) {
         memcpy(group->segment, segments, (size_t)world * sizeof segments[0]);
         group->adopted = true;
-        status = check_unused(group);
+        status = backend->group_open(group);
     }
     if (status == MMOE_OK) {
-        status = backend->group_open(group);
+        status = check_unused(group);
     }
     if (status != MMOE_OK) {
         mm_group_free(group);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* cmocka needs the headers above first */
@@ -379,6 +380,31 @@ static void used_memory(void **state) {
     end(meeting);
 }
 
+static mmoe_status refuse_memory(struct mmoe_group *group) {
+    return mm_fail(MMOE_UNSUPPORTED, "segments are adopted: %d", group->adopted);
+}
+
+/* A backend is asked first, before memory is touched that may be of no use to it. */
+static void memory_that_can_not_be_read(void **state) {
+    (void)state;
+    struct mm_backend backend = crew_backend;
+    backend.group_open = refuse_memory;
+    const struct crew crew = crew_of(2, RIG_THREADS);
+    const size_t bytes = mm_layout_of(&crew.config, 2).bytes;
+    void *segments[2];
+    for (int r = 0; r < 2; r++) {
+        segments[r] = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_ptr_not_equal(segments[r], MAP_FAILED);
+    }
+    mmoe_group *group = (mmoe_group *)1;
+    assert_int_equal(mm_group_make_adopted(&crew.config, 1, 2, segments, &backend, NULL, &group), MMOE_UNSUPPORTED);
+    assert_null(group);
+    assert_string_equal(mmoe_last_error(), "segments are adopted: 1");
+    for (int r = 0; r < 2; r++) {
+        munmap(segments[r], bytes);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b16_numbers),
@@ -392,6 +418,7 @@ int main(void) {
         cmocka_unit_test(late_for_a_broken_group),
         cmocka_unit_test(one_thread_makes_all),
         cmocka_unit_test(used_memory),
+        cmocka_unit_test(memory_that_can_not_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
