@@ -56,6 +56,7 @@ void load_into(thread &t, const copy_shape &shape, cta &to, uint32_t destination
     const size_t offset = shared_offset(t, to, destination, shape.bytes(), shape.is_tensor ? 128 : 16, what);
     mbarrier &b = mbarrier_at(t, to, bar, true, what);
     m.note_clock(b.actor, true, b.clock_now(), t.where);
+    b.last_copy = b.clock_now();
     const thread_observer by(t, b.actor, b.clock_now(), layout_flag(shape), FENCED_SHARED);
     check_shared(t, to, offset, shape.bytes(), access::WRITE, by, what);
     memset(&to.shared[offset], POISON, shape.bytes());
@@ -122,6 +123,7 @@ void store(thread &t, const copy_shape &shape, uint32_t source, bool adds, const
     for (uint32_t i = 0; !adds && i < shape.parts(); i++)
         if (shape.part(i).bytes > 0)
             memset(shape.part(i).data, POISON, shape.part(i).bytes);
+    groups.last_used = groups.open();
     groups.at(groups.open()).reads++;
     groups.at(groups.open()).writes++;
     c.reading++;

@@ -224,20 +224,73 @@ void machine::impl::thread_ended(thread &t) {
     t.ended = true;
     w.ended |= 1u << t.lane;
     progress++;
-    if (w.ended == ~0u && ++c.ended_warps == c.warps.size()) {
-        t.where = nullptr;
-        if (c.landing > 0)
-            fail(t, fault::lifetime, "the CTA ends while %u copies to its shared memory are under way", c.landing);
-        if (c.reading > 0)
-            fail(t, fault::lifetime, "the CTA ends while %u bulk stores still read its shared memory", c.reading);
-        for (const std::unique_ptr<warpgroup> &g : c.warpgroups)
-            if (!g->idle())
-                fail(t, fault::lifetime, "the CTA ends while wgmmas are under way");
-        c.ended = true;
-        attention = true;
+    if (w.ended == ~0u) {
+        warp_ended(w);
+        if (++c.ended_warps == c.warps.size() && !stopped)
+            check_end(t);
     }
     leave(t);
     __builtin_unreachable();
+}
+
+/* Others may wait for what this warp will not do. */
+void machine::impl::warp_ended(const warp &w) {
+    cta &c = *w.of;
+    if (c.barriers[0].arrived > 0)
+        record(&c.barriers[0].waits[0]->lanes[0], fault::named_barrier,
+               format_text("cta_sync, but warp %u has ended", w.index));
+    const void *where;
+    if (!stopped && c.warpgroups[w.index / 4]->lacks(w, &where))
+        record(&c.warpgroups[w.index / 4]->issuer()->lanes[0], fault::divergence,
+               format_text("wgmma, but warp %u of the warpgroup has ended without it", w.index), where);
+}
+
+/* Shared memory is gone when its CTA ends: whatever used it from outside must be known to be over by one of its
+ * threads, not just happen to be. */
+void machine::impl::check_end(thread &t) {
+    cta &c = *t.of->of;
+    c.ended = true;
+    attention = true;
+    t.where = nullptr;
+    scratch.clear();
+    for (const std::unique_ptr<warp> &w : c.warps) {
+        meet(*w, nullptr);
+        tell(*w, scratch);
+    }
+    if (!options.check_order) {
+        if (c.landing > 0 || c.reading > 0)
+            record(&t, fault::lifetime, "the CTA ends while copies to or from its shared memory are under way");
+        return;
+    }
+    const auto unknown = [&](uint16_t actor, uint32_t clock) { return clock > scratch.async(actor); };
+    for (const mbarrier &b : c.mbarriers) {
+        if (unknown(b.actor, b.last_copy))
+            return record(&t, fault::lifetime,
+                          format_text("the CTA ends and none of its threads has waited for the copies to its shared "
+                                      "memory that land on mbarrier +0x%x",
+                                      b.offset),
+                          place_at(async_infos[b.actor], b.last_copy));
+        for (const mbarrier::signal &s : b.signals)
+            if (unknown(b.actor, s.phase_clock) && !scratch.knows(s.by, KNOWN))
+                return record(&t, fault::lifetime,
+                              format_text("the CTA ends and none of its threads has waited for an arrival on mbarrier "
+                                          "+0x%x by %s",
+                                          b.offset, actor_name(*this, s.by).c_str()));
+    }
+    for (const std::unique_ptr<warp> &w : c.warps) {
+        for (const thread &lane : w->lanes) {
+            if (lane.bulk == nullptr || !unknown(lane.bulk->reads_actor, lane.bulk->last_read()))
+                continue;
+            return record(&lane, fault::lifetime,
+                          "the CTA ends and no bulk_wait shows that a bulk store has read its shared memory",
+                          place_at(async_infos[lane.bulk->reads_actor], lane.bulk->last_read()));
+        }
+    }
+    for (const std::unique_ptr<warpgroup> &g : c.warpgroups)
+        if (unknown(g->actor, async_clocks[g->actor]))
+            return record(&g->issuer()->lanes[0], fault::lifetime,
+                          "the CTA ends and no wgmma_wait covers its last wgmmas",
+                          place_at(async_infos[g->actor], async_clocks[g->actor]));
 }
 
 /* CTAs that have ended: what they did is in the grid's end, and their place is free. */
@@ -250,7 +303,6 @@ void machine::impl::reap() {
         }
         grid &g = *c.of;
         for (std::unique_ptr<warp> &w : c.warps) {
-            meet(*w, nullptr);
             tell(*w, g.end);
             warp_clocks[w->actor] = w->floor;
             unused_warp_actors.push_back(w->actor);
@@ -284,27 +336,28 @@ bool machine::impl::all_done() const {
     return true;
 }
 
-uint16_t machine::impl::new_warp_actor() {
-    if (unused_warp_actors.empty()) {
-        unused_warp_actors.push_back((uint16_t)warp_clocks.size());
-        warp_clocks.push_back(0);
-        warp_infos.emplace_back();
+/* An actor that has ended is used again only when this many others have: whoever learns of the new one seems to know of
+ * the old one too. */
+static const size_t RESTING_ACTORS = 512;
+
+static uint16_t next_actor(std::deque<uint16_t> &unused, std::vector<uint32_t> &clocks,
+                           std::vector<actor_info> &infos) {
+    if (unused.size() > RESTING_ACTORS) {
+        const uint16_t actor = unused.front();
+        unused.pop_front();
+        return actor;
     }
-    const size_t at = random.below((uint32_t)unused_warp_actors.size());
-    std::swap(unused_warp_actors[at], unused_warp_actors.back());
-    const uint16_t actor = unused_warp_actors.back();
-    unused_warp_actors.pop_back();
-    return actor;
+    clocks.push_back(0);
+    infos.emplace_back();
+    return (uint16_t)(clocks.size() - 1);
+}
+
+uint16_t machine::impl::new_warp_actor() {
+    return next_actor(unused_warp_actors, warp_clocks, warp_infos);
 }
 
 uint16_t machine::impl::new_async_actor(cta *owner, std::string name) {
-    if (unused_async_actors.empty()) {
-        unused_async_actors.push_back((uint16_t)async_clocks.size());
-        async_clocks.push_back(0);
-        async_infos.emplace_back();
-    }
-    const uint16_t actor = unused_async_actors.back();
-    unused_async_actors.pop_back();
+    const uint16_t actor = next_actor(unused_async_actors, async_clocks, async_infos);
     actor_info &info = async_infos[actor];
     info = actor_info();
     info.name = std::move(name);

@@ -95,7 +95,7 @@ struct machine::impl {
     clocks host;                                     /* what the host knows */
     uint32_t host_clock = 1;                         /* actor 1 is the host */
     std::vector<uint32_t> warp_clocks, async_clocks; /* last used by each actor; 0: the actor is unused */
-    std::vector<uint16_t> unused_warp_actors, unused_async_actors;
+    std::deque<uint16_t> unused_warp_actors, unused_async_actors;
     std::vector<actor_info> warp_infos, async_infos;
     std::unordered_map<uintptr_t, flag> flags;
     std::multimap<uintptr_t, thread *> watchers; /* of polled words */
@@ -130,12 +130,14 @@ struct machine::impl {
     bool start_cluster(grid &g, unsigned number);
     std::unique_ptr<cta> make_cta(grid &g, const std::shared_ptr<cluster> &group, unsigned index, unsigned rank);
     void thread_ended(thread &t);
+    void warp_ended(const warp &w);
+    void check_end(thread &t);
     void reap();
     bool waits_for_place() const;
     bool all_done() const;
 
-    /* Faults (report.cc): the machine stops. */
-    void record(const thread *t, fault kind, std::string message);
+    /* Faults (report.cc): the machine stops. `where`: if not where the thread is. */
+    void record(const thread *t, fault kind, std::string message, const void *where = nullptr);
     void deadlock();
 };
 
@@ -147,6 +149,8 @@ thread &enter(const void *where);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "CTA 3 warp 5 (push)" */
 std::string warp_name(const warp &w);
+/* The operation at which an actor's clock last advanced until then. */
+const void *place_at(const actor_info &info, uint32_t clock);
 /* Where an actor was at a clock: its name and the source line of the operation. */
 std::string actor_name(machine::impl &m, const epoch &e);
 

@@ -85,6 +85,18 @@ void arrive_here(thread &t, uint32_t bar, uint32_t bytes, bool arrival, const ch
     arrive(t, b, bytes, arrival);
 }
 
+/* Remembers an arrival from another CTA until the CTA's end. */
+void note_signal(const thread &t, mbarrier &b) {
+    const mbarrier::signal made = {{label(t), t.of->actor, t.lane, 0}, b.clock_now()};
+    for (mbarrier::signal &s : b.signals) {
+        if (s.by.actor == made.by.actor && s.by.lane == made.by.lane) {
+            s = made;
+            return;
+        }
+    }
+    b.signals.push_back(made);
+}
+
 /* `until` is the last phase that the thread relies on having ended before now. A parity tells two phases apart, so a
  * thread must have seen each phase end, or know it otherwise, before it asks for the next. */
 void check_no_skip(thread &t, mbarrier &b, int64_t until) {
@@ -200,6 +212,8 @@ void mbarrier_arrive_cluster(uint32_t bar, uint32_t rank) {
         fail(t, fault::lifetime, "mbarrier_arrive_cluster on CTA %u of the cluster, which has ended", rank);
     mbarrier &b = mbarrier_at(t, *target, bar, target != t.of->of, "mbarrier_arrive_cluster");
     tell_asyncs(t, b.arrived.own(t.of->home->pool));
+    if (target != t.of->of)
+        note_signal(t, b);
     arrive(t, b, 0, true);
 }
 

@@ -67,9 +67,11 @@ struct bulk_groups {
     uint32_t first = 1;                         /* the group at the front */
     std::deque<group> pending = {group()};      /* the last one is open */
     thread *waiter = nullptr;
-    uint32_t waited = 0; /* groups up to here must be done: */
+    uint32_t last_used = 0; /* the last group that has a store */
+    uint32_t waited = 0;    /* groups up to here must be done: */
     bool reads_only = false;
 
+    uint32_t last_read() const { return reads_clock + last_used; }
     uint32_t open() const { return first + (uint32_t)pending.size() - 1; }
     group &at(uint32_t number) { return pending[number - first]; }
     bool done(uint32_t until, bool reading) const;
@@ -153,6 +155,12 @@ struct mbarrier {
     bool fenced = false; /* by mbarrier_init_fence */
     uint16_t actor = 0;  /* of the copies that land on it; its clock counts phases: */
     uint32_t first_clock = 0;
+    uint32_t last_copy = 0; /* clock of the last one */
+    struct signal {
+        epoch by;
+        uint32_t phase_clock;
+    };
+    std::vector<signal> signals;   /* the last arrival of each warp of other CTAs */
     clocks_ref arrived, done;      /* by this phase's arrivals; what the end of the last phase showed */
     std::vector<thread *> waits;   /* for the end of this phase */
     std::vector<int64_t> observed; /* by each warp: the last completed phase it saw, -1: none */

@@ -142,6 +142,18 @@ std::string warp_name(const warp &w) {
                        role.empty() ? "" : ")");
 }
 
+const void *place_at(const actor_info &info, uint32_t clock) {
+    const void *where = nullptr;
+    uint32_t best = 0;
+    for (const auto &h : info.history) {
+        if (h.where != nullptr && h.clock <= clock && h.clock >= best) {
+            best = h.clock;
+            where = h.where;
+        }
+    }
+    return where;
+}
+
 std::string actor_name(machine::impl &m, const epoch &e) {
     if (!e.has(ASYNC) && e.actor == 1)
         return "the host";
@@ -149,21 +161,13 @@ std::string actor_name(machine::impl &m, const epoch &e) {
     std::string text = info.name;
     if (!e.has(ASYNC))
         text += " lane " + std::to_string(e.lane);
-    const void *where = nullptr;
-    uint32_t best = 0;
-    for (const auto &h : info.history) {
-        if (h.where != nullptr && h.clock <= e.clock && h.clock >= best) {
-            best = h.clock;
-            where = h.where;
-        }
-    }
-    const std::string source = m.sources.text(where);
+    const std::string source = m.sources.text(place_at(info, e.clock));
     if (!source.empty())
         text += (e.has(ASYNC) ? ", issued at " : ", after ") + source;
     return text;
 }
 
-void machine::impl::record(const thread *t, fault kind, std::string message) {
+void machine::impl::record(const thread *t, fault kind, std::string message, const void *where) {
     report r;
     r.kind = kind;
     r.message = std::move(message);
@@ -173,7 +177,7 @@ void machine::impl::record(const thread *t, fault kind, std::string message) {
         r.warp = (int)t->of->index;
         r.lane = t->lane;
         r.role = role_of(*t->of);
-        const std::vector<source_line> &lines = sources.lines(t->where);
+        const std::vector<source_line> &lines = sources.lines(where != nullptr ? where : t->where);
         if (!lines.empty()) {
             r.file = lines[0].file;
             r.line = lines[0].line;

@@ -99,7 +99,7 @@ template <class type>
 launch launch_of(void (*kernel)(const type &), std::string name, const type &parameters, unsigned grid,
                  unsigned threads, size_t shared_bytes, unsigned cluster = 1) {
     launch l;
-    l.kernel = reinterpret_cast<kernel_function>(kernel);
+    l.kernel = reinterpret_cast<kernel_function>(reinterpret_cast<void (*)()>(kernel));
     l.name = std::move(name);
     l.parameters = &parameters;
     l.parameter_bytes = sizeof parameters;

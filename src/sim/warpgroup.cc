@@ -136,9 +136,12 @@ std::string warpgroup::take(warp &w, const product &p, accumulators &a, float *c
     return "";
 }
 
-std::string warpgroup::issue(warp &w, const product &p, float *const (&d)[32], fault *kind) {
+std::string warpgroup::issue(warp &w, const product &p, float *const (&d)[32], const void *where, fault *kind) {
     *kind = fault::divergence;
     const unsigned self = w.index % 4;
+    for (size_t i = 4 * index; i < 4 * index + 4; i++)
+        if (of.warps[i]->ended != 0)
+            return format_text("wgmma, but warp %zu of the warpgroup has ended", i);
     const uint64_t at = w.products_issued++ - done_products;
     const uint32_t group = w.product_groups + 1;
     if (at == pending.size()) {
@@ -146,7 +149,9 @@ std::string warpgroup::issue(warp &w, const product &p, float *const (&d)[32], f
         pending.back().what = p;
         pending.back().group = group;
         pending.back().into = &find(w, p.columns, d);
+        pending.back().where = where;
     }
+    last_issuer = &w;
     issued &i = pending[at];
     if (i.what.a.descriptor != p.a.descriptor || i.what.b.descriptor != p.b.descriptor ||
         i.what.a.mn_major != p.a.mn_major || i.what.b.mn_major != p.b.mn_major || i.what.columns != p.columns ||
@@ -172,6 +177,16 @@ std::string warpgroup::issue(warp &w, const product &p, float *const (&d)[32], f
         w.home->add_work(std::make_unique<products_of>(*this));
     }
     return "";
+}
+
+bool warpgroup::lacks(const warp &w, const void **where) const {
+    for (const issued &i : pending) {
+        if ((i.warps >> w.index % 4 & 1) == 0) {
+            *where = i.where;
+            return true;
+        }
+    }
+    return false;
 }
 
 bool warpgroup::step() {
@@ -251,7 +266,7 @@ void wgmma(float *d, unsigned columns, uint64_t a, uint64_t b, bool a_mn_major, 
     float *arrays[32];
     for (int lane = 0; lane < 32; lane++)
         arrays[lane] = (float *)(uintptr_t)w.given[lane];
-    wrong = g.issue(w, p, arrays, &kind);
+    wrong = g.issue(w, p, arrays, t.where, &kind);
     stop_if(t, kind, wrong);
     part(t);
 }

@@ -28,11 +28,14 @@ class warpgroup {
     warpgroup(cta &c, unsigned index);
 
     /* By the last lane of one of its warps; the answer is what is wrong, if anything. */
-    std::string issue(warp &w, const product &p, float *const (&d)[32], fault *kind);
+    std::string issue(warp &w, const product &p, float *const (&d)[32], const void *where, fault *kind);
     bool done(uint32_t group) const { return pending.empty() || pending.front().group > group; }
     /* Gives the warp the accumulators that groups up to this one, now done, have filled. */
     std::string deliver(warp &w, uint32_t group);
-    bool idle() const { return pending.empty(); }
+    /* A product, issued at *where, waits for this warp. */
+    bool lacks(const warp &w, const void **where) const;
+    /* A warp that has issued the last product. */
+    const warp *issuer() const { return last_issuer; }
     bool in_flight(const warp &w, unsigned lane, const float *d) const;
 
     /* Does the next product, if all four warps have issued it; and there may be more: true. */
@@ -48,6 +51,7 @@ class warpgroup {
         product what;
         uint32_t group = 0, warps = 0;
         accumulators *into = nullptr;
+        const void *where = nullptr;
     };
 
     std::string take(warp &w, const product &p, accumulators &a, float *const (&d)[32]);
@@ -57,6 +61,7 @@ class warpgroup {
     const unsigned index;
     std::deque<issued> pending;
     uint64_t done_products = 0;
+    const warp *last_issuer = nullptr;
     std::vector<std::unique_ptr<accumulators>> arrays;
 };
 
