@@ -11,7 +11,7 @@ namespace sim {
 
 namespace {
 
-const uint32_t DEPTH = 16, ROWS = 64, MOST_COLUMNS = 256, STRIP = 64;
+const uint32_t DEPTH = 16, ROWS = 64, MOST_COLUMNS = 256;
 
 float widened(uint16_t bits) {
     const uint32_t wide = (uint32_t)bits << 16;
@@ -42,19 +42,24 @@ void read_operand(const operand &o, const char *window, float *out, uint32_t str
     }
 }
 
+/* As many columns as are summed at a time, in registers. */
+typedef float strip __attribute__((vector_size(64)));
+const uint32_t STRIP = sizeof(strip) / sizeof(float), STRIPS = 4;
+
 /* a[k][row], b[k][column], both with fixed strides. */
 MM_CLONES void add_products(const float *a, const float *b, float *value, uint32_t columns) {
     for (uint32_t row = 0; row < ROWS; row++) {
-        for (uint32_t strip = 0; strip < columns; strip += STRIP) {
-            float sum[STRIP];
-            float *out = value + row * columns + strip;
-            for (uint32_t i = 0; i < STRIP; i++)
-                sum[i] = out[i];
-            for (uint32_t k = 0; k < DEPTH; k++)
-                for (uint32_t i = 0; i < STRIP; i++)
-                    sum[i] += a[k * ROWS + row] * b[k * MOST_COLUMNS + strip + i];
-            for (uint32_t i = 0; i < STRIP; i++)
-                out[i] = sum[i];
+        for (uint32_t first = 0; first < columns; first += STRIP * STRIPS) {
+            float *out = value + row * columns + first;
+            strip sum[STRIPS];
+            memcpy(sum, out, sizeof sum);
+            for (uint32_t k = 0; k < DEPTH; k++) {
+                strip with[STRIPS];
+                memcpy(with, b + k * MOST_COLUMNS + first, sizeof with);
+                for (uint32_t i = 0; i < STRIPS; i++)
+                    sum[i] += a[k * ROWS + row] * with[i];
+            }
+            memcpy(out, sum, sizeof sum);
         }
     }
 }
@@ -87,7 +92,7 @@ std::string operand_error(const operand &o, const char *name, size_t shared_byte
 }
 
 void multiply(const product &p, const char *window, float *value) {
-    static_assert(MOST_COLUMNS % STRIP == 0, "whole strips");
+    static_assert(STRIP * STRIPS == 64, "64 columns at a time: they come in 128, 192 and 256");
     float a[DEPTH * ROWS], b[DEPTH * MOST_COLUMNS];
     read_operand(p.a, window, a, ROWS);
     read_operand(p.b, window, b, MOST_COLUMNS);
