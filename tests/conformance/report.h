@@ -2,6 +2,7 @@
 #ifndef TESTS_CONFORMANCE_REPORT_H
 #define TESTS_CONFORMANCE_REPORT_H
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -27,15 +28,16 @@ inline bool print_outcomes(const case_list &cases, const std::vector<outcome> &o
     size_t all[3] = {};
     for (size_t i = 0; i < cases.size(); i++) {
         const std::string name = cases[i].name.substr(0, cases[i].name.find(':'));
-        if (groups.empty() || groups.back().name != name)
-            groups.push_back({name, {}});
-        groups.back().count[(size_t)outcomes[i].result]++;
+        auto at = std::find_if(groups.begin(), groups.end(), [&](const group &g) { return g.name == name; });
+        if (at == groups.end())
+            at = groups.insert(at, {name, {}});
+        at->count[(size_t)outcomes[i].result]++;
         all[(size_t)outcomes[i].result]++;
     }
     groups.push_back({"all", {all[0], all[1], all[2]}});
-    std::printf("%-16s %6s %6s %7s\n", "group", "passed", "failed", "not run");
+    std::printf("%-20s %6s %6s %7s\n", "group", "passed", "failed", "not run");
     for (const group &g : groups)
-        std::printf("%-16s %6zu %6zu %7zu\n", g.name.c_str(), g.count[(size_t)verdict::passed],
+        std::printf("%-20s %6zu %6zu %7zu\n", g.name.c_str(), g.count[(size_t)verdict::passed],
                     g.count[(size_t)verdict::failed], g.count[(size_t)verdict::not_run]);
     for (size_t i = 0; i < cases.size(); i++)
         if (outcomes[i].result == verdict::failed)

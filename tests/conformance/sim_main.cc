@@ -76,11 +76,13 @@ sim::options options_for(const test_case &c, uint64_t seed) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 6;
+    const char *scale = std::getenv("MMOE_TEST_SCALE");
+    const uint64_t usual = scale != nullptr && std::string(scale) == "small" ? 2 : 16;
+    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : usual;
     const std::string wanted = count > 2 ? arguments[2] : "";
     const case_list cases = all_cases();
     std::vector<outcome> outcomes(cases.size());
-    std::set<uint64_t> schedules;
+    std::set<std::pair<size_t, uint64_t>> schedules; /* of which case */
     bool right = seeds > 0;
     for (size_t i = 0; i < cases.size(); i++) {
         if (cases[i].name.find(wanted) == std::string::npos)
@@ -89,7 +91,7 @@ int main(int count, char **arguments) {
         for (uint64_t seed = 1; seed <= seeds && outcomes[i].result == verdict::passed; seed++) {
             sim_machine gpu(options_for(cases[i], seed));
             const std::string wrong = run_case(gpu, cases[i], POISONS[seed % 2]);
-            schedules.insert(gpu.schedule());
+            schedules.emplace(i, gpu.schedule());
             if (!wrong.empty())
                 outcomes[i] = {verdict::failed, "seed " + std::to_string(seed) + ": " + wrong};
         }

@@ -120,8 +120,8 @@ MM_KERNEL(warp_left_early, plant, 96) {
 MM_KERNEL(lane_missing, plant, 32) {
     uint32_t votes = 0;
     if (!p.planted || lane_index() != 7)
-        votes = warp_ballot(true); /* here: lane_missing */
-    store_u32(p.out + 4 * lane_index(), votes);
+        votes = warp_ballot(true);              /* here: lane_missing */
+    store_u32(p.out + 4 * lane_index(), votes); /* here: lane_missing */
 }
 
 MM_KERNEL(lanes_diverge, plant, 32) {
@@ -162,6 +162,16 @@ MM_KERNEL(waits_for_absent, plant, 32) {
             wait_flag(p.flags + (cta_index() ^ 1), 1); /* here: waits_for_absent */
         if (!p.planted && cta_index() == 0)
             store_release_gpu(p.flags, 1);
+    }
+}
+
+/* A warpgroup takes fewer registers than it has. */
+MM_KERNEL(registers_taken_down, plant, 384) {
+    if (thread_index() < 128) {
+        if (p.planted)
+            registers_take<40>(); /* here: registers_taken_down */
+        else
+            registers_give<40>();
     }
 }
 

@@ -20,11 +20,15 @@ fault_case in_cta(const char *name, unsigned threads, fault kind, std::vector<in
 /* Nobody can progress: the message says who waits for what, and where. */
 fault_case deadlock(const char *name, unsigned threads, std::vector<std::string> says) {
     fault_case c = in_cta(name, threads, fault::deadlock, {});
+    c.devices_named = c.ctas_named = {-1};
     c.says = says;
+    c.says.push_back("device 0 CTA 0 warp 0 (warp0)");
     return c;
 }
 
-/* Between two CTAs; thread 0 of each, if nothing else is said. */
+/* Between two CTAs, by thread 0 of each. What goes wrong only when both run at once doesn't show under every seed; nor
+ * does a race between a CTA and one that begins after it has ended, when the later takes the earlier's place in the
+ * simulator's order of events. */
 fault_case between_ctas(const char *name, fault kind) {
     fault_case c = in_cta(name, 32, kind, {0});
     c.ctas = 2;
@@ -49,19 +53,32 @@ fault_case product(const char *name, fault kind) {
 void add_copies(std::vector<fault_case> &all) {
     all.push_back(in_cta("store_without_fence", 128, fault::proxy, {0}));
     all.push_back(in_cta("bulk_load_without_fence", 32, fault::proxy, {0}));
+    /* Where the copy has not even begun, nobody has written what is read. */
     all.push_back(in_cta("wrong_parity", 64, fault::race, {0, 1}));
+    all.back().kinds.push_back(fault::uninitialised);
+    all.back().places.push_back("load_box");
     all.back().shared_bytes = 1024 + 2 * 8192;
     all.push_back(in_cta("full_not_waited", 64, fault::race, {0, 1}));
-    all.push_back(in_cta("stage_overwritten", 64, fault::race, {0, 1}));
-    all.back().shared_bytes = 1024 + 2 * 8192;
-    all.push_back(in_cta("stages_overlap", 64, fault::race, {0, 1}));
-    all.back().shared_bytes = 1024 + 2 * 8192;
+    all.back().kinds.push_back(fault::uninitialised);
+    all.back().places.push_back("load_box");
+    for (const char *name : {"stage_overwritten", "stages_overlap"}) {
+        all.push_back(in_cta(name, 64, fault::race, {0, 1}));
+        all.back().shared_bytes = 1024 + 2 * 8192;
+        all.back().places = {"load_box", "stages"};
+    }
+    /* A reader that comes late finds a phase gone by. */
+    all[all.size() - 2].kinds.push_back(fault::mbarrier);
+    all[all.size() - 2].places.push_back("wait_phase");
+    /* Either more lands than the phase expects, or what it did not wait for is read. */
     all.push_back(in_cta("too_few_bytes", 128, fault::mbarrier, {}));
-    all.push_back(deadlock("too_many_bytes", 128, {"bytes"}));
-    all.back().places = {"wait_phase"};
+    all.back().kinds.push_back(fault::race);
+    all.back().kinds.push_back(fault::uninitialised);
+    all.push_back(deadlock("too_many_bytes", 128, {"0 of 1 arrivals and 16 bytes are missing"}));
     all.push_back(in_cta("slot_reused", 32, fault::race, {0}));
     all.push_back(in_cta("store_read_back", 32, fault::race, {0}));
     all.push_back(in_cta("store_outlives_cta", 32, fault::lifetime, {0}));
+    all.back().says = {"bulk store"};
+    all.back().always = false;
     all.push_back(in_cta("misaligned_box", 32, fault::alignment, {0}));
     all.back().places = {"load_box"};
     all.push_back(in_cta("ragged_copy", 32, fault::alignment, {0}));
@@ -72,15 +89,15 @@ void add_copies(std::vector<fault_case> &all) {
 void add_products(std::vector<fault_case> &all) {
     all.push_back(product("operands_without_fence", fault::proxy));
     all.push_back(product("operands_not_waited", fault::race));
+    all.back().kinds.push_back(fault::uninitialised);
     all.push_back(product("operands_overwritten", fault::race));
     all.push_back(product("wrong_swizzle", fault::swizzle));
     all.push_back(product("misaligned_operand", fault::descriptor));
-    all.push_back(product("operand_out_of_bounds", fault::bounds));
+    all.push_back(product("operand_out_of_bounds", fault::descriptor));
     all.push_back(product("accumulators_written", fault::accumulator));
     all.push_back(product("accumulators_read", fault::accumulator));
     all.push_back(product("wait_too_weak", fault::accumulator));
     all.push_back(product("accumulators_without_fence", fault::accumulator));
-    all.push_back(product("warpgroup_torn", fault::divergence));
 }
 
 void add_barriers(std::vector<fault_case> &all) {
@@ -89,21 +106,33 @@ void add_barriers(std::vector<fault_case> &all) {
     all.push_back(between_ctas("peer_barrier_too_early", fault::mbarrier));
     all.back().cluster = 2;
     all.push_back(in_cta("too_many_arrivals", 32, fault::mbarrier, {0}));
+    all.back().places.push_back("wait_phase");
+    /* The skipping warp's data are unordered, or the other one's wait finds a phase gone by. */
     all.push_back(in_cta("phases_skipped", 64, fault::race, {0, 1}));
-    all.push_back(deadlock("arrival_missing", 64, {"mbarrier", "arrival"}));
-    all.back().places = {"wait_phase"};
+    all.back().kinds.push_back(fault::mbarrier);
+    all.back().places.push_back("wait_phase");
+    all.push_back(deadlock("arrival_missing", 64, {"mbarrier", "1 of 64 arrivals"}));
     all.push_back(in_cta("named_counts_differ", 96, fault::named_barrier, {0, 1, 2}));
-    all.push_back(deadlock("named_not_reached", 96, {"barrier 3"}));
-    all.push_back(in_cta("named_wrong_number", 128, fault::named_barrier, {0, 1, 2}));
-    all.push_back(in_cta("warp_left_early", 96, fault::named_barrier, {0, 1, 2}));
+    all.push_back(deadlock("named_not_reached", 96, {"named barrier 3 (64 of 96 threads came)"}));
+    all.push_back(deadlock("named_wrong_number", 128, {"named barrier 1 (32 of 64 threads came)", "(warp3)"}));
+    all.back().says.pop_back();
+    /* Noticed when somebody comes after it has left; else nobody can progress. */
+    all.push_back(in_cta("warp_left_early", 96, fault::named_barrier, {}));
+    all.back().kinds.push_back(fault::deadlock);
+    all.back().devices_named.push_back(-1);
+    all.back().ctas_named.push_back(-1);
     all.push_back(in_cta("lane_missing", 32, fault::divergence, {0}));
     all.push_back(in_cta("lanes_diverge", 32, fault::divergence, {0}));
     all.push_back(between_ctas("peer_left_early", fault::lifetime));
     all.back().cluster = 2;
-    all.push_back(between_ctas("waits_for_absent", fault::deadlock));
+    all.back().always = false;
+    all.push_back(deadlock("waits_for_absent", 32, {"polls memory"}));
+    all.back().says.pop_back();
+    all.back().ctas = 2;
     all.back().resident_planted = 1;
-    all.back().places = {"wait_flag"};
-    all.push_back(in_cta("registers_overtaken", 384, fault::registers, {}));
+    all.push_back(in_cta("registers_taken_down", 384, fault::registers, {0, 1, 2, 3}));
+    all.push_back(deadlock("registers_overtaken", 384, {"waits for registers"}));
+    all.back().says.pop_back();
 }
 
 void add_memory(std::vector<fault_case> &all) {
@@ -117,21 +146,28 @@ void add_memory(std::vector<fault_case> &all) {
     all.push_back(in_cta("warp_sync_missing", 32, fault::race, {0}));
     all.push_back(in_cta("cta_sync_missing", 64, fault::race, {0, 1}));
     all.push_back(between_ctas("two_writers", fault::race));
+    all.back().always = false;
 }
 
 void add_messages(std::vector<fault_case> &all) {
     for (const char *name : {"flag_without_release", "flag_without_acquire", "acquired_by_another",
-                             "epoch_not_advanced", "answer_not_awaited", "bulk_not_landed"})
+                             "epoch_not_advanced", "answer_not_awaited", "bulk_not_landed"}) {
         all.push_back(between_ctas(name, fault::race));
+        all.back().always = false;
+    }
     all.push_back(between_ctas("arrival_taken_for_release", fault::race));
     all.back().cluster = 2;
-    all.push_back(between_devices("release_scope_too_small", fault::race));
-    all.push_back(between_devices("peer_store_without_release", fault::race));
+    /* The word or the flag itself. */
+    for (const char *name : {"release_scope_too_small", "peer_store_without_release"}) {
+        all.push_back(between_devices(name, fault::race));
+        all.back().places.push_back("wait_flag");
+    }
     all.push_back(between_devices("slot_read_before_arrival", fault::race));
     all.back().ctas = 2;
     all.back().ctas_named = {0, 1};
-    all.push_back(between_devices("ranks_wait_for_each_other", fault::deadlock));
-    all.back().places = {"wait_flag"};
+    all.back().always = false;
+    all.push_back(deadlock("ranks_wait_for_each_other", 32, {"polls memory", "device 1 CTA 0 warp 0 (warp0)"}));
+    all.back().devices = 2;
 }
 
 } // namespace

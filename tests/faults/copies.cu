@@ -34,8 +34,8 @@ MM_KERNEL(wrong_parity, plant, 64) {
         if (thread_index() == 0)
             load_box(p, data + i * BOX_BYTES, bar, (int32_t)(i * 64));
         wait_phase(bar, p.planted ? 0 : i);
-        store_u32(p.out + i * 4096 + thread_index() * 4,
-                  smem_load_u32(data + i * BOX_BYTES + thread_index() * 4)); /* here: wrong_parity */
+        const uint32_t word = smem_load_u32(data + i * BOX_BYTES + thread_index() * 4); /* here: wrong_parity */
+        store_u32(p.out + i * 4096 + thread_index() * 4, word);
         cta_sync();
     }
 }
@@ -54,8 +54,9 @@ MM_KERNEL(full_not_waited, plant, 64) {
         wait_phase(bar, 0);
 }
 
-/* Warp 0 loads three boxes into two stages; warp 1 reads them. */
-MM_DEVICE void two_stages(const plant &p, uint32_t stage_bytes, bool wait_empty) {
+/* Warp 0 loads three boxes into two stages; warp 1 reads them. `impatient`: warp 0 waits until a stage is full, and not
+ * until it has been read, before it fills it again. */
+MM_DEVICE void two_stages(const plant &p, uint32_t stage_bytes, bool impatient) {
     const smem_t full = smem_base(), empty = full + 16, data = full + DATA;
     if (thread_index() == 0) {
         for (uint32_t stage = 0; stage < 2; stage++) {
@@ -67,30 +68,28 @@ MM_DEVICE void two_stages(const plant &p, uint32_t stage_bytes, bool wait_empty)
     cta_sync();
     if (thread_index() == 0)
         for (uint32_t i = 0; i < 3; i++) {
-            if (i >= 2 && wait_empty)
-                wait_phase(empty + i % 2 * 8, 0);
-            mbarrier_arrive_expect(full + i % 2 * 8, BOX_BYTES);
-            tma_load<2>(data + i % 2 * stage_bytes, &p.swizzled, full + i % 2 * 8, /* here: stage_overwritten */
-                        {0, (int32_t)(i * 64)});                                   /* here: stages_overlap */
+            const smem_t stage = data + i % 2 * stage_bytes;
+            if (i >= 2)
+                wait_phase((impatient ? full : empty) + i % 2 * 8, 0);
+            load_box(p, stage, full + i % 2 * 8, (int32_t)(i * 64));
         }
     if (warp_index() == 1)
         for (uint32_t i = 0; i < 3; i++) {
             wait_phase(full + i % 2 * 8, i / 2);
             for (uint32_t at = lane_index() * 16; at < BOX_BYTES; at += 512) {
-                const smem_t piece = data + i % 2 * stage_bytes + at;
-                store_u32x4(p.out + i * BOX_BYTES + at, smem_load_u32x4(piece));
-                /* here: stage_overwritten */ /* here: stages_overlap */
+                const u32x4 piece = smem_load_u32x4(data + i % 2 * stage_bytes + at); /* here: stages */
+                store_u32x4(p.out + i * BOX_BYTES + at, piece);
             }
             mbarrier_arrive(empty + i % 2 * 8);
         }
 }
 
 MM_KERNEL(stage_overwritten, plant, 64) {
-    two_stages(p, BOX_BYTES, !p.planted);
+    two_stages(p, BOX_BYTES, p.planted);
 }
 
 MM_KERNEL(stages_overlap, plant, 64) {
-    two_stages(p, p.planted ? BOX_BYTES - 1024 : BOX_BYTES, true);
+    two_stages(p, p.planted ? BOX_BYTES - 1024 : BOX_BYTES, false);
 }
 
 /* Two bulk copies land on one barrier, which expects fewer or more bytes than they bring. */
@@ -151,7 +150,7 @@ MM_KERNEL(store_outlives_cta, plant, 32) {
         smem_store_u32x4(smem_base(), {1, 2, 3, 4});
         fence_async_shared();
         bulk_store(p.out, smem_base(), 16); /* here: store_outlives_cta */
-        bulk_commit();
+        bulk_commit();                      /* here: store_outlives_cta */
         if (!p.planted)
             bulk_wait_read<0>();
     }

@@ -22,7 +22,7 @@ struct fault_case {
     std::vector<std::string> says; /* in the message */
     unsigned ctas = 1, cluster = 1, devices = 1;
     unsigned resident_planted = 0; /* how many CTAs run at once with the fault, if not all */
-    double share = 1;              /* of the seeds under which the fault must show */
+    bool always = true;            /* shows under every seed; or else under some */
 };
 
 std::vector<fault_case> all_faults();

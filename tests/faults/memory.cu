@@ -6,8 +6,8 @@ MM_KERNEL(shared_out_of_bounds, plant, 32) {
 }
 
 MM_KERNEL(global_out_of_bounds, plant, 32) {
-    store_u32(p.out + PLANT_OUT_BYTES - 128 + 4 * lane_index() + (p.planted ? 4 : 0),
-              1); /* here: global_out_of_bounds */
+    uint8_t *last = p.out + PLANT_OUT_BYTES - 128 + 4 * lane_index();
+    store_u32(last + (p.planted ? 4 : 0), 1); /* here: global_out_of_bounds */
 }
 
 MM_KERNEL(bulk_out_of_bounds, plant, 32) {
@@ -24,8 +24,8 @@ MM_KERNEL(shared_uninitialised, plant, 32) {
     if (!p.planted || lane_index() != 5)
         smem_store_u32(smem_base() + 4 * lane_index(), 1);
     warp_sync();
-    store_u32(p.out + 4 * lane_index(),
-              smem_load_u32(smem_base() + 4 * (lane_index() ^ 1))); /* here: shared_uninitialised */
+    const uint32_t word = smem_load_u32(smem_base() + 4 * (lane_index() ^ 1)); /* here: shared_uninitialised */
+    store_u32(p.out + 4 * lane_index(), word);
 }
 
 MM_KERNEL(global_uninitialised, plant, 32) {
@@ -40,11 +40,13 @@ MM_KERNEL(misaligned_word, plant, 32) {
 }
 
 MM_KERNEL(warp_sync_missing, plant, 32) {
-    smem_store_u32(smem_base() + 4 * lane_index(), lane_index()); /* here: warp_sync_missing */
+    const smem_t mine = smem_base() + 4 * lane_index(), other = smem_base() + 4 * (lane_index() ^ 1);
+    smem_store_u32(mine, 0);
+    warp_sync();
+    smem_store_u32(mine, lane_index()); /* here: warp_sync_missing */
     if (!p.planted)
         warp_sync();
-    store_u32(p.out + 4 * lane_index(),
-              smem_load_u32(smem_base() + 4 * (lane_index() ^ 1))); /* here: warp_sync_missing */
+    store_u32(p.out + 4 * lane_index(), smem_load_u32(other)); /* here: warp_sync_missing */
 }
 
 MM_KERNEL(cta_sync_missing, plant, 64) {

@@ -1,6 +1,12 @@
 /* Faults in messages between CTAs and between devices: flags, epochs, arrivals. */
 #include "tools.cuh"
 
+/* Messages, where there are several: enough that both sides run at once under most seeds. */
+enum { EPOCHS = 40 };
+
+/* Of the output, where old data lie. */
+enum { OLD = PLANT_OUT_BYTES / 2 };
+
 /* In the first ones CTA 0 stores a word and raises a flag; CTA 1 awaits the flag and loads the word. */
 MM_KERNEL(flag_without_release, plant, 32) {
     if (thread_index() != 0)
@@ -35,7 +41,7 @@ MM_KERNEL(flag_without_acquire, plant, 32) {
 MM_KERNEL(acquired_by_another, plant, 32) {
     if (cta_index() == 0) {
         if (thread_index() == 0) {
-            store_u32(p.out, 1);
+            store_u32(p.out + OLD, 1); /* here: acquired_by_another */
             store_release_gpu(p.flags, 1);
         }
     } else {
@@ -44,21 +50,23 @@ MM_KERNEL(acquired_by_another, plant, 32) {
         if (!p.planted)
             warp_sync();
         if (thread_index() == 9)
-            store_u32(p.out + 4096, load_u32(p.out)); /* here: acquired_by_another */
+            store_u32(p.out + 4096, load_u32(p.out + OLD)); /* here: acquired_by_another */
     }
 }
 
-/* The flag counts epochs; the second message is awaited with the first one's. */
+/* The flag counts epochs; later messages are awaited with the first one's. */
 MM_KERNEL(epoch_not_advanced, plant, 32) {
     if (thread_index() != 0)
         return;
-    for (uint32_t epoch = 1; epoch <= 2; epoch++) {
+    for (uint32_t epoch = 1; epoch <= EPOCHS; epoch++) {
         if (cta_index() == 0) {
-            store_u32(p.out + 4 * epoch, epoch); /* here: epoch_not_advanced */
+            sleep_ns(100);
+            store_u32(p.out + OLD + 4 * epoch, epoch); /* here: epoch_not_advanced */
             store_release_gpu(p.flags, epoch);
         } else {
             wait_flag(p.flags, p.planted ? 1 : epoch);
-            store_u32(p.out + 4096 + 4 * epoch, load_u32(p.out + 4 * epoch)); /* here: epoch_not_advanced */
+            const uint32_t word = load_u32(p.out + OLD + 4 * epoch); /* here: epoch_not_advanced */
+            store_u32(p.out + 4096 + 4 * epoch, word);
         }
     }
 }
@@ -67,10 +75,11 @@ MM_KERNEL(epoch_not_advanced, plant, 32) {
 MM_KERNEL(answer_not_awaited, plant, 32) {
     if (thread_index() != 0)
         return;
-    for (uint32_t epoch = 1; epoch <= 3; epoch++) {
+    for (uint32_t epoch = 1; epoch <= EPOCHS; epoch++) {
         if (cta_index() == 0) {
             if (epoch > 1 && !p.planted)
                 wait_flag(p.flags + 1, epoch - 1);
+            sleep_ns(100);
             store_u32(p.out, epoch); /* here: answer_not_awaited */
             store_release_gpu(p.flags, epoch);
         } else {
@@ -135,7 +144,7 @@ MM_KERNEL(release_scope_too_small, plant, 32) {
     if (p.device == 0) {
         store_u32(p.peer_out, 1);
         if (p.planted)
-            store_release_gpu(p.peer_flags, 1);
+            store_release_gpu(p.peer_flags, 1); /* here: release_scope_too_small */
         else
             store_release_system(p.peer_flags, 1);
     } else {
@@ -150,7 +159,7 @@ MM_KERNEL(peer_store_without_release, plant, 32) {
     if (p.device == 0) {
         store_u32(p.peer_out, 1);
         if (p.planted)
-            add_relaxed_gpu(p.peer_flags, 1);
+            add_relaxed_gpu(p.peer_flags, 1); /* here: peer_store_without_release */
         else
             add_release_system(p.peer_flags, 1);
     } else {
@@ -163,8 +172,8 @@ MM_KERNEL(peer_store_without_release, plant, 32) {
 MM_KERNEL(slot_read_before_arrival, plant, 32) {
     enum { ROWS = 2 };
     if (p.device == 0) {
-        store_u32(p.peer_out + cta_index() * 128 + 4 * lane_index(),
-                  cta_index() + lane_index()); /* here: slot_read_before_arrival */
+        uint8_t *slot = p.peer_out + OLD + cta_index() * 128;
+        store_u32(slot + 4 * lane_index(), cta_index() + lane_index()); /* here: slot_read_before_arrival */
         warp_sync();
         if (lane_index() == 0)
             add_release_system(p.peer_flags, 1);
@@ -174,7 +183,7 @@ MM_KERNEL(slot_read_before_arrival, plant, 32) {
         warp_sync();
         uint32_t sum = 0;
         for (uint32_t row = 0; row < ROWS; row++)
-            sum += load_u32(p.out + row * 128 + 4 * lane_index()); /* here: slot_read_before_arrival */
+            sum += load_u32(p.out + OLD + row * 128 + 4 * lane_index()); /* here: slot_read_before_arrival */
         store_u32(p.out + 4096 + 4 * lane_index(), sum);
     }
 }

@@ -13,7 +13,7 @@ struct plant {
     /* Of `in`, and of `out`, as rows of 64 bf16, boxes of 64 x 64. */
     struct tensor_map swizzled, plain, out_swizzled;
     const uint8_t *in;            /* small bf16 integers */
-    uint8_t *out, *peer_out;      /* not initialised; on this device, and on the next one */
+    uint8_t *out, *peer_out;      /* its first half not initialised; on this device, and on the next one */
     uint32_t *flags, *peer_flags; /* zero */
     uint32_t device, planted;
 };

@@ -11,7 +11,7 @@ MM_DEVICE tiles tiles_at(smem_t base) {
     return {base, base + DATA, base + DATA + A_BYTES};
 }
 
-MM_DEVICE void load_tiles(const plant &p, const tiles &t, const tensor_map *map) {
+MM_DEVICE void load_tiles(const tiles &t, const tensor_map *map) {
     start_barriers(1, 1);
     if (thread_index() == 0) {
         mbarrier_arrive_expect(t.bar, A_BYTES + B_BYTES);
@@ -45,7 +45,7 @@ MM_KERNEL(operands_without_fence, plant, 128) {
 
 MM_KERNEL(operands_not_waited, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     if (!p.planted)
         wait_phase(t.bar, 0);
     float d[64];
@@ -62,7 +62,7 @@ MM_KERNEL(operands_not_waited, plant, 128) {
 /* The stage is given back while a wgmma still reads it, and loaded again. */
 MM_KERNEL(operands_overwritten, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -84,7 +84,7 @@ MM_KERNEL(operands_overwritten, plant, 128) {
 
 MM_KERNEL(wrong_swizzle, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, p.planted ? &p.plain : &p.swizzled);
+    load_tiles(t, p.planted ? &p.plain : &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -98,7 +98,7 @@ MM_KERNEL(wrong_swizzle, plant, 128) {
 
 MM_KERNEL(misaligned_operand, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -113,7 +113,7 @@ MM_KERNEL(misaligned_operand, plant, 128) {
 
 MM_KERNEL(operand_out_of_bounds, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -128,7 +128,7 @@ MM_KERNEL(operand_out_of_bounds, plant, 128) {
 /* The accumulators are changed while the product is under way. */
 MM_KERNEL(accumulators_written, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -144,7 +144,7 @@ MM_KERNEL(accumulators_written, plant, 128) {
 /* The accumulators are used before the wait that covers them. */
 MM_KERNEL(accumulators_read, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     wgmma_fence();
@@ -160,7 +160,7 @@ MM_KERNEL(accumulators_read, plant, 128) {
 /* Two groups, and a wait that leaves the second one pending while its result is used. */
 MM_KERNEL(wait_too_weak, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float first[64], second[64];
     wgmma_fence();
@@ -179,7 +179,7 @@ MM_KERNEL(wait_too_weak, plant, 128) {
 
 MM_KERNEL(accumulators_without_fence, plant, 128) {
     const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
+    load_tiles(t, &p.swizzled);
     wait_phase(t.bar, 0);
     float d[64];
     for (int i = 0; i < 64; i++)
@@ -188,23 +188,6 @@ MM_KERNEL(accumulators_without_fence, plant, 128) {
         wgmma_fence();
     wgmma_bf16<K_MAJOR, K_MAJOR>(d, wgmma_operand_at<K_MAJOR>(t.a), /* here: accumulators_without_fence */
                                  wgmma_operand_at<K_MAJOR>(t.b), 1);
-    wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_settle(d);
-    store_first(p, d[0]);
-}
-
-/* The warpgroup's warps do not all come to the wgmma. */
-MM_KERNEL(warpgroup_torn, plant, 128) {
-    const tiles t = tiles_at(smem_base());
-    load_tiles(p, t, &p.swizzled);
-    wait_phase(t.bar, 0);
-    if (p.planted && warp_index() == 3)
-        return;
-    float d[64];
-    wgmma_fence();                                                  /* here: warpgroup_torn */
-    wgmma_bf16<K_MAJOR, K_MAJOR>(d, wgmma_operand_at<K_MAJOR>(t.a), /* here: warpgroup_torn */
-                                 wgmma_operand_at<K_MAJOR>(t.b), 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_settle(d);
