@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The README's table of measurements, made of the records in bench/results.
+"""The README's tables of measurements, made of the records in bench/results.
 
     bench/table.py [--command MEGAMOE] [--results FOLDER] [--readme FILE] [--quick]
 
-With --command it first measures the layers of LAYERS on this machine and records them; without, it makes the table of
-the records that are there. The table stands between two comments of the README and is replaced as a whole.
+With --command it first measures the layers of LAYERS on this machine and records them; without, it makes the tables of
+the records that are there. Those of a GPU are made by `make gpu-bench`. Each table stands between two comments of the
+README and is replaced as a whole.
 """
 
 import argparse
@@ -14,7 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
+import tables  # noqa: E402
+
+CPU, GPU = "bench", "gpu-bench"  # names of the tables in the README's comments
+GPU_RECORDS = {"gpu-products.json": tables.products_short, "gpu-layer.json": tables.layer_short}
 
 # Preset, scale, ranks: sizes that a machine with two cores measures in about a minute altogether.
 LAYERS = [
@@ -42,13 +47,15 @@ def measure(command, results, quick):
             raise Problem(f"{command} bench ended with {done.returncode}")
 
 
+def read_record(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Problem(f"{path} is no record: {error}") from error
+
+
 def read(results):
-    records = []
-    for path in sorted(results.glob("*.json")):
-        try:
-            records.append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            raise Problem(f"{path} is no record: {error}") from error
+    records = [read_record(path) for path in sorted(results.glob("*.json")) if path.name not in GPU_RECORDS]
     if not records:
         raise Problem(f"there are no results in {results}")
     return sorted(records, key=lambda r: (r["preset"] or "", r["scale"], r["ranks"]))
@@ -78,12 +85,28 @@ def table(records):
     ])
 
 
-def write(readme, text):
-    old = readme.read_text(encoding="utf-8")
-    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
-        raise Problem(f"{readme} does not have the markers {BEGIN} and {END} once and in order")
-    before, after = old[:old.index(BEGIN)], old[old.index(END):]
-    new = f"{before}{BEGIN}\n{text}\n{after}"
+def gpu_tables(results):
+    """Of the records of a GPU that are there."""
+    parts = []
+    for name, make in GPU_RECORDS.items():
+        if (results / name).exists():
+            record = read_record(results / name)
+            parts += [make(record), tables.circumstances(record)]
+    return "\n\n".join(parts)
+
+
+def replaced(text, name, table):
+    """The README's text with another table of this name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise Problem(f"the README does not have the markers {begin} and {end} once and in order")
+    return f"{text[:text.index(begin)]}{begin}\n{table}\n{text[text.index(end):]}"
+
+
+def write(readme, made):
+    old = new = readme.read_text(encoding="utf-8")
+    for name, text in made.items():
+        new = replaced(new, name, text) if text else new
     if new != old:
         temporary = readme.with_name(readme.name + ".part")
         temporary.write_text(new, encoding="utf-8")
@@ -101,7 +124,7 @@ def main():
     try:
         if arguments.command:
             measure(arguments.command, arguments.results, arguments.quick)
-        write(arguments.readme, table(read(arguments.results)))
+        write(arguments.readme, {CPU: table(read(arguments.results)), GPU: gpu_tables(arguments.results)})
     except (Problem, OSError) as problem:
         sys.exit(f"{problem}")
 

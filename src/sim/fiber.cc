@@ -34,20 +34,9 @@ enum { FRAME_WORDS = 20, ENTRY_WORD = 0, ARGUMENT_WORD = 1, RETURN_WORD = 11 };
 
 } // namespace
 
-/* Frames that were left for ever are no longer marked on memory that is used anew. */
-static void forget_frames(const char *memory, size_t bytes) {
-    (void)memory;
-    (void)bytes;
-#if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(memory, bytes);
-#endif
-}
-
 stack_pool::~stack_pool() {
-    for (const slab &s : slabs) {
-        forget_frames(s.memory, s.bytes);
+    for (const slab &s : slabs)
         munmap(s.memory, s.bytes);
-    }
 }
 
 bool stack_pool::grow() {
@@ -84,7 +73,9 @@ bool stack_pool::start(fiber &f, void (*entry)(void *), void *argument) {
 }
 
 void stack_pool::release(fiber &f) {
-    forget_frames(f.stack, f.stack_bytes);
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(f.stack, f.stack_bytes);
+#endif
     unused.push_back(f.stack);
     f.stack = nullptr;
 }

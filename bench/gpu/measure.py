@@ -1,0 +1,146 @@
+"""Timing on a GPU that sits at its power limit: variants in turn, sustained, medians.
+
+A GPU that has rested runs faster for a second than it does for an hour, so a variant first runs WARM milliseconds and
+then is timed for TIMED milliseconds; variants take turns over several rounds, each round in another order, and shares
+are taken between medians of one run.
+"""
+
+import datetime
+import os
+import statistics
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+WARM, TIMED = 80.0, 40.0  # milliseconds
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Wrong(Exception):
+    """A result that is not what it should be, so that its time means nothing."""
+
+
+def relative_error(value, expected):
+    return float((value.double() - expected.double()).norm() / expected.double().norm())
+
+
+@dataclass
+class Variant:
+    """Something that queues work on the current stream."""
+
+    name: str
+    flop: float
+    run: object
+    milliseconds: list = field(default_factory=list)  # of every timed run
+    rounds: list = field(default_factory=list)  # median, clock and power of each round
+
+    @property
+    def median(self):
+        return statistics.median(self.milliseconds)
+
+    @property
+    def teraflops(self):
+        return self.flop / self.median * 1e-9
+
+    def record(self):
+        quarters = statistics.quantiles(self.milliseconds, n=4)
+        return {
+            "milliseconds": round(self.median, 5),
+            "quartiles": [round(quarters[0], 5), round(quarters[2], 5)],
+            "least": round(min(self.milliseconds), 5),
+            "most": round(max(self.milliseconds), 5),
+            "runs": len(self.milliseconds),
+            "tflops": round(self.teraflops, 1),
+            "rounds": self.rounds,
+        }
+
+
+def reading(function):
+    """A number of NVML; None where that is not to be had."""
+    try:
+        return function()
+    except Exception:  # whatever a missing or failing NVML raises
+        return None
+
+
+def clock_and_power():
+    power = reading(torch.cuda.power_draw)
+    return {"mhz": reading(torch.cuda.clock_rate), "watts": None if power is None else round(power / 1000)}
+
+
+def events(count):
+    return [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+
+
+def typical(run):
+    """Milliseconds of a run, roughly."""
+    first, second, third = events(3)
+    first.record()
+    run()
+    second.record()
+    run()
+    third.record()
+    third.synchronize()
+    return max(second.elapsed_time(third), 0.005)
+
+
+def sample(run):
+    """Milliseconds of each timed run; clock and power are read while they run."""
+    each = typical(run)
+    for _ in range(int(WARM / each) + 1):
+        run()
+    marks = events(max(int(TIMED / each) + 1, 3) + 1)
+    marks[0].record()
+    for mark in marks[1:]:
+        run()
+        mark.record()
+    marks[len(marks) // 2].synchronize()
+    state = clock_and_power()
+    marks[-1].synchronize()
+    return [before.elapsed_time(after) for before, after in zip(marks, marks[1:])], state
+
+
+def in_turn(variants, rounds):
+    """Times all variants `rounds` times, each round beginning at another one."""
+    for number in range(rounds):
+        start = number * len(variants) // rounds
+        for variant in variants[start:] + variants[:start]:
+            times, state = sample(variant.run)
+            variant.milliseconds += times
+            variant.rounds.append({"milliseconds": round(statistics.median(times), 5), **state})
+
+
+# ---- What was measured where
+
+
+def said_by(*command):
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def commit():
+    return os.environ.get("MMOE_COMMIT") or said_by("git", "describe", "--always", "--dirty") or "unknown"
+
+
+def circumstances():
+    """What every record begins with."""
+    properties = torch.cuda.get_device_properties(0)
+    driver = said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "commit": commit(),
+        "machine": {
+            "gpu": properties.name,
+            "multiprocessors": properties.multi_processor_count,
+            "memory": properties.total_memory,
+            "driver": driver.splitlines()[0] if driver else None,
+            "cuda": torch.version.cuda,
+            "torch": torch.__version__,
+        },
+        "method": {"warm_ms": WARM, "timed_ms": TIMED},
+    }
