@@ -1,0 +1,147 @@
+/* The machine and its waiting threads; see gpus.h. */
+#include "sim/driver/gpus.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+namespace sim::driver {
+
+namespace {
+
+constexpr uint64_t steps_at_a_time = 20000;
+constexpr auto moment = std::chrono::milliseconds(20);     /* for a rank to come to a wait */
+constexpr auto patience = std::chrono::milliseconds(2000); /* for the host to bring what a stalled machine needs */
+
+uint64_t number_of_environment(const char *name, uint64_t otherwise) {
+    const char *text = std::getenv(name);
+    return text && *text ? std::strtoull(text, nullptr, 0) : otherwise;
+}
+
+std::atomic<gpus *> made{nullptr};
+
+} // namespace
+
+settings settings_of_environment() {
+    settings s;
+    s.machine.seed = number_of_environment("MEGAMOE_SIM_SEED", 1);
+    s.machine.devices = (unsigned)number_of_environment("MEGAMOE_SIM_DEVICES", 8);
+    s.machine.multiprocessors = (unsigned)number_of_environment("MEGAMOE_SIM_MULTIPROCESSORS", 4);
+    s.machine.check_order = number_of_environment("MEGAMOE_SIM_CHECK_ORDER", 1) != 0;
+    s.memory = number_of_environment("MEGAMOE_SIM_MEMORY", (uint64_t)4 << 30);
+    return s;
+}
+
+gpus::gpus(const settings &s) : set(s), sim(s.machine), used(s.machine.devices) {
+    for (unsigned d = 0; d < s.machine.devices; d++) {
+        primary.push_back({(int)d});
+        streams.emplace_back((int)d, sim.default_stream(d));
+    }
+}
+
+gpus *the_gpus() {
+    return made.load();
+}
+
+gpus *make_the_gpus() {
+    static std::mutex one_at_a_time;
+    std::lock_guard<std::mutex> held(one_at_a_time);
+    if (!made.load())
+        made.store(new gpus(settings_of_environment()));
+    return made.load();
+}
+
+std::unique_lock<std::mutex> gpus::lock() {
+    std::unique_lock<std::mutex> held(mutex);
+    activity++;
+    changed.notify_all();
+    return held;
+}
+
+void gpus::rank_comes() {
+    ranks++;
+}
+
+void gpus::rank_goes() {
+    ranks--;
+}
+
+mm_cu_result gpus::health() const {
+    return faulted ? MM_CUDA_ERROR_ILLEGAL_INSTRUCTION : MM_CUDA_SUCCESS;
+}
+
+bool gpus::all_wait() const {
+    return (int)waiting.size() >= ranks;
+}
+
+void gpus::release_who_is_done() {
+    auto done = [this](waiter *w) { return w->released = faulted || w->done(); };
+    waiting.erase(std::remove_if(waiting.begin(), waiting.end(), done), waiting.end());
+    changed.notify_all();
+}
+
+void gpus::tell_faults() {
+    for (const report &r : sim.reports())
+        if (!told)
+            std::fprintf(stderr, "libcuda_sim, seed %llu: %s\n", (unsigned long long)set.machine.seed,
+                         describe(r).c_str());
+    told = true;
+}
+
+void gpus::await_others(std::unique_lock<std::mutex> &held) {
+    const uint64_t before = activity;
+    if (!changed.wait_for(held, moment, [&] { return activity != before || all_wait(); }))
+        left_out_at = activity;
+}
+
+void gpus::advance(std::unique_lock<std::mutex> &held) {
+    state now = sim.run(steps_at_a_time);
+    release_who_is_done();
+    if ((now == state::stalled || now == state::idle) && !waiting.empty()) {
+        const uint64_t before = activity;
+        if (!changed.wait_for(held, patience, [&] { return activity != before || waiting.empty(); })) {
+            sim.report_deadlock();
+            now = state::faulted;
+        }
+    }
+    if (now == state::faulted) {
+        faulted = true;
+        tell_faults();
+        release_who_is_done();
+    }
+}
+
+mm_cu_result gpus::wait(std::unique_lock<std::mutex> &held, std::function<bool()> done) {
+    waiter own{std::move(done), false};
+    waiting.push_back(&own);
+    release_who_is_done();
+    while (!own.released) {
+        if (all_wait() || left_out_at == activity)
+            advance(held);
+        else
+            await_others(held);
+    }
+    return health();
+}
+
+mm_cu_result gpus::wait_for_device(std::unique_lock<std::mutex> &held, int device) {
+    return wait(held, [this, device] {
+        for (const auto &[owner, s] : streams)
+            if ((device < 0 || owner == device) && !sim.stream_done(s))
+                return false;
+        return true;
+    });
+}
+
+bool stream_of(gpus &g, mm_cu_stream handle, sim::stream *out) {
+    const context *current = current_context();
+    if (handle)
+        *out = reinterpret_cast<const stream *>(handle)->sim;
+    else if (current)
+        *out = g.sim.default_stream((unsigned)current->device);
+    return handle || current;
+}
+
+} // namespace sim::driver

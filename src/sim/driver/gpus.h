@@ -1,0 +1,116 @@
+/* The simulated GPUs behind libcuda_sim.so: one machine for the process, and how threads of several ranks share it.
+ *
+ * Every call takes the one lock. Calls that queue work only queue it; the machine runs inside calls that wait, when
+ * every rank has come to one: so the order in which host threads happen to be scheduled decides nothing, and a run is
+ * the same again for the same seed. A rank that stays away (it waits for another rank's thread, or is done) is awaited
+ * for a moment and then left out. */
+#ifndef SIM_DRIVER_GPUS_H
+#define SIM_DRIVER_GPUS_H
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/driver_api.h"
+#include "sim/sim.h"
+
+/* What the library calls; so that no definition here has other arguments. */
+#define MM_DRIVER_FUNCTION(name, symbol, arguments) extern "C" mm_cu_result symbol arguments;
+#include "cuda/driver_functions.def"
+#undef MM_DRIVER_FUNCTION
+
+namespace sim::driver {
+
+struct settings {
+    options machine;
+    size_t memory; /* bytes of each device */
+};
+
+/* From the environment: MEGAMOE_SIM_DEVICES (8), MEGAMOE_SIM_SEED (1), MEGAMOE_SIM_MULTIPROCESSORS (4),
+ * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHECK_ORDER (1; 0 leaves out races and uninitialised reads). */
+settings settings_of_environment();
+
+/* Handles that the program holds. */
+struct context {
+    int device;
+};
+struct stream {
+    int device;
+    sim::stream sim;
+};
+struct event {
+    bool recorded = false;
+    sim::event sim = 0;
+    std::shared_ptr<uint64_t> steps; /* of the machine when it came */
+};
+struct function {
+    std::string name;
+    kernel_function kernel;
+    unsigned threads, parameter_bytes;
+    size_t shared_allowed;
+};
+
+class gpus {
+  public:
+    explicit gpus(const settings &s);
+
+    const settings set;
+    std::vector<context> primary; /* of each device */
+
+    /* Under the lock. */
+    machine sim;
+    std::vector<size_t> used;                         /* bytes of each device */
+    std::vector<std::pair<int, sim::stream>> streams; /* with their devices */
+
+    /* Held by a call. Taking it counts as activity: whoever waits for a rank that stays away waits for it again. */
+    std::unique_lock<std::mutex> lock();
+
+    /* Contexts that are in use: the ranks that can come to a wait. */
+    void rank_comes();
+    void rank_goes();
+
+    /* Runs the machine until `done`. The lock is held. */
+    mm_cu_result wait(std::unique_lock<std::mutex> &held, std::function<bool()> done);
+
+    mm_cu_result wait_for_device(std::unique_lock<std::mutex> &held, int device); /* -1: for all */
+
+    /* CUDA_SUCCESS, or what a call gives after the simulator has found a fault. */
+    mm_cu_result health() const;
+
+  private:
+    struct waiter {
+        std::function<bool()> done;
+        bool released;
+    };
+    bool all_wait() const;
+    void await_others(std::unique_lock<std::mutex> &held);
+    void advance(std::unique_lock<std::mutex> &held);
+    void release_who_is_done();
+    void tell_faults();
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<waiter *> waiting;
+    int ranks = 0;
+    uint64_t activity = 0, left_out_at = ~0ull;
+    bool faulted = false, told = false;
+};
+
+/* Made by cuInit and never freed: threads of the program may outlive every order of tear-down. nullptr before. */
+gpus *the_gpus();
+gpus *make_the_gpus();
+
+/* The calling thread's current context; nullptr: none. */
+const context *current_context();
+
+/* The simulator's stream for a handle; NULL: the default stream of the current context. */
+bool stream_of(gpus &g, mm_cu_stream handle, sim::stream *out);
+
+} // namespace sim::driver
+
+#define SIM_DRIVER_API extern "C" __attribute__((visibility("default"))) mm_cu_result
+
+#endif

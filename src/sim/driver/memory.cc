@@ -1,0 +1,160 @@
+/* Memory of the devices and pinned memory of the host, copies and fills. */
+#include <cstring>
+#include <map>
+
+#include "sim/driver/gpus.h"
+
+using namespace sim::driver;
+
+namespace {
+
+/* What was allocated and not freed; under the lock. */
+struct block {
+    int device; /* -1: of the host */
+    size_t bytes;
+};
+std::map<void *, block> blocks;
+
+void *pointer_of(mm_cu_pointer address) {
+    return reinterpret_cast<void *>(address);
+}
+
+mm_cu_result allocate(gpus &g, int device, size_t bytes, void **out) {
+    if (bytes == 0)
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (device >= 0 && bytes > g.set.memory - g.used[(size_t)device])
+        return MM_CUDA_ERROR_OUT_OF_MEMORY;
+    *out = g.sim.allocate(device, bytes);
+    if (!*out)
+        return MM_CUDA_ERROR_OUT_OF_MEMORY;
+    blocks[*out] = {device, bytes};
+    if (device >= 0)
+        g.used[(size_t)device] += bytes;
+    return MM_CUDA_SUCCESS;
+}
+
+/* Waits for everything that is queued, as the real one does. */
+mm_cu_result release(void *memory) {
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    auto found = blocks.find(memory);
+    if (found == blocks.end())
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    const block freed = found->second;
+    if (mm_cu_result result = g.wait_for_device(held, freed.device); result != MM_CUDA_SUCCESS)
+        return result;
+    g.sim.free(memory);
+    blocks.erase(memory);
+    if (freed.device >= 0)
+        g.used[(size_t)freed.device] -= freed.bytes;
+    return MM_CUDA_SUCCESS;
+}
+
+bool is_known(gpus &g, const void *address, size_t bytes) {
+    int device;
+    return g.sim.find(address, bytes, &device);
+}
+
+} // namespace
+
+SIM_DRIVER_API cuMemAlloc_v2(mm_cu_pointer *address, size_t bytes) {
+    if (!current_context())
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    void *memory = nullptr;
+    mm_cu_result result = allocate(g, current_context()->device, bytes, &memory);
+    *address = reinterpret_cast<mm_cu_pointer>(memory);
+    return result;
+}
+
+SIM_DRIVER_API cuMemFree_v2(mm_cu_pointer address) {
+    return the_gpus() ? release(pointer_of(address)) : MM_CUDA_ERROR_NOT_INITIALIZED;
+}
+
+SIM_DRIVER_API cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
+    if (!current_context())
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    auto held = the_gpus()->lock();
+    return allocate(*the_gpus(), -1, bytes, memory);
+}
+
+SIM_DRIVER_API cuMemFreeHost(void *memory) {
+    return the_gpus() ? release(memory) : MM_CUDA_ERROR_NOT_INITIALIZED;
+}
+
+SIM_DRIVER_API cuMemGetInfo_v2(size_t *available, size_t *total) {
+    if (!current_context())
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    *total = g.set.memory;
+    *available = g.set.memory - g.used[(size_t)current_context()->device];
+    return MM_CUDA_SUCCESS;
+}
+
+SIM_DRIVER_API cuPointerGetAttribute(void *value, int attribute, mm_cu_pointer address) {
+    if (!the_gpus())
+        return MM_CUDA_ERROR_NOT_INITIALIZED;
+    auto held = the_gpus()->lock();
+    int device, answer;
+    if (!the_gpus()->sim.find(pointer_of(address), 1, &device))
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (attribute == MM_CU_POINTER_MEMORY_TYPE)
+        answer = device < 0 ? MM_CU_MEMORY_HOST : MM_CU_MEMORY_DEVICE;
+    else if (attribute == MM_CU_POINTER_DEVICE_ORDINAL)
+        answer = device;
+    else
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(value, &answer, sizeof answer);
+    return MM_CUDA_SUCCESS;
+}
+
+/* ---- Copies ---- */
+
+/* Ordinary host memory has been read when the call returns: its contents are kept until the copy's turn comes. */
+SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t bytes, mm_cu_stream handle) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    if (!is_known(g, pointer_of(to), bytes))
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (is_known(g, from, bytes)) {
+        g.sim.copy(s, pointer_of(to), from, bytes);
+    } else {
+        const char *begin = static_cast<const char *>(from);
+        auto kept = std::make_shared<std::vector<char>>(begin, begin + bytes);
+        g.sim.copy(s, pointer_of(to), kept->data(), bytes);
+        g.sim.call(s, [kept] {});
+    }
+    return g.health();
+}
+
+/* Ordinary host memory has been written when the call returns. */
+SIM_DRIVER_API cuMemcpyDtoHAsync_v2(void *to, mm_cu_pointer from, size_t bytes, mm_cu_stream handle) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    if (!is_known(g, pointer_of(from), bytes))
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    g.sim.copy(s, to, pointer_of(from), bytes);
+    if (is_known(g, to, bytes))
+        return g.health();
+    return g.wait(held, [&g, s] { return g.sim.stream_done(s); });
+}
+
+SIM_DRIVER_API cuMemsetD8Async(mm_cu_pointer to, unsigned char value, size_t bytes, mm_cu_stream handle) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    if (!is_known(g, pointer_of(to), bytes))
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    g.sim.fill(s, pointer_of(to), value, bytes);
+    return g.health();
+}
