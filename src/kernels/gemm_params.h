@@ -1,7 +1,7 @@
 /* Parameters of the grouped GEMM kernels, shared by the host side and the kernels. C and C++.
  *
- * Rows lie in pools of 128-row blocks; each local expert owns a run of blocks (its segment). H is the hidden size, I the
- * intermediate size, both multiples of 64. The boxes that a map must have are said where it is declared, innermost
+ * Rows lie in pools of 128-row blocks; each local expert owns a run of blocks (its segment). H is the hidden size, I
+ * the intermediate size, both multiples of 64. The boxes that a map must have are said where it is declared, innermost
  * first; every map has the 128-byte swizzle. "Row box" is {64, 128}: 64 columns of 128 rows of a pool; "piece" is
  * {64, 16}: what a warp stores at a time. */
 #ifndef MM_KERNELS_GEMM_PARAMS_H
@@ -39,9 +39,9 @@ struct gate_up_params {
 
 /* y row = bf16(w * (h W2)). */
 struct down_params {
-    struct tensor_map h;    /* [rows, I] bf16, box {64, 64} */
-    struct weight_map down; /* W2 as {I, H, El} bf16, box {64, 128, 1} */
-    struct tensor_map y;    /* [rows, H] bf16, piece */
+    struct tensor_map h;     /* [rows, I] bf16, box {64, 64} */
+    struct weight_map down;  /* W2 as {I, H, El} bf16, box {64, 128, 1} */
+    struct tensor_map y;     /* [rows, H] bf16, piece */
     const float *row_weight; /* [rows], 0 in pads */
     struct row_segments segments;
     uint32_t hidden, intermediate;
@@ -49,9 +49,9 @@ struct down_params {
 
 /* From dy rows: dg, du, w*h, and the parts of dw. */
 struct dgate_up_params {
-    struct tensor_map dy;        /* [rows, H] bf16, box {64, 64} */
-    struct weight_map down;      /* W2 as {64, H, I/64, El} bf16, strides {I, 64, H*I}, box {64, 64, 2, 1} */
-    struct tensor_map gate, up;  /* [rows, I] bf16 in the kept pool, row box */
+    struct tensor_map dy;         /* [rows, H] bf16, box {64, 64} */
+    struct weight_map down;       /* W2 as {64, H, I/64, El} bf16, strides {I, 64, H*I}, box {64, 64, 2, 1} */
+    struct tensor_map gate, up;   /* [rows, I] bf16 in the kept pool, row box */
     struct tensor_map dgate, dup; /* [rows, I] bf16 in the pool of dg and du, piece */
     struct tensor_map h_weighted; /* [rows, I] bf16, piece */
     const float *row_weight;      /* [rows], 0 in pads */
@@ -74,8 +74,8 @@ struct dx_params {
 
 /* Weight gradients a^T b over an expert's rows: dW2 = dy^T (w*h), [H, I]; dW1 and dW3 = (dg, du)^T x, [I, H] each. */
 struct wgrad_params {
-    struct tensor_map a; /* [rows, M] bf16 as {64, rows, M/64}, strides {M, 64}, box {64, 64, 2} */
-    struct tensor_map b; /* [rows, N] bf16, likewise, box {64, 64, 2} */
+    struct tensor_map a;      /* [rows, M] bf16 as {64, rows, M/64}, strides {M, 64}, box {64, 64, 2} */
+    struct tensor_map b;      /* [rows, N] bf16, likewise, box {64, 64, 2} */
     struct weight_map out[2]; /* {N, m, El}, bf16: box {64, 16, 1}, fp32: {32, 16, 1}; the second one: of dW3 */
     struct row_segments segments;
     uint32_t m;          /* rows of one output: H, or I */

@@ -21,12 +21,13 @@
 #include "kernels/tensor_map_desc.h"
 
 #if defined(__CUDACC__)
-#define MM_DEVICE        __device__ __forceinline__
+#define MM_DEVICE __device__ __forceinline__
 /* A kernel: `name(const struct type p)`, at most `threads` a CTA, one CTA an SM. */
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ type p)
 #else
-#define MM_DEVICE static inline __attribute__((always_inline)) /* reports name the lines that a line was inlined into */
+/* Inlined, so that a report can name the lines that a line was inlined into. */
+#define MM_DEVICE static inline __attribute__((always_inline))
 /* The simulator finds a kernel by its name: the function, and what it must know to launch it. */
 #define MM_KERNEL(name, type, threads)                                                                                 \
     extern "C" const unsigned name##_threads, name##_parameter_bytes;                                                  \

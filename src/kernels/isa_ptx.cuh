@@ -141,11 +141,11 @@ MM_DEVICE bool mbarrier_test(smem_t bar, uint32_t parity) {
 
 /* ---- Tensor copies (TMA) -------------------------------------------------------------------------- */
 
-#define MM_COORDS_1  "{%3}"
-#define MM_COORDS_2  "{%3, %4}"
-#define MM_COORDS_3  "{%3, %4, %5}"
-#define MM_COORDS_4  "{%3, %4, %5, %6}"
-#define MM_COORDS_5  "{%3, %4, %5, %6, %7}"
+#define MM_COORDS_1 "{%3}"
+#define MM_COORDS_2 "{%3, %4}"
+#define MM_COORDS_3 "{%3, %4, %5}"
+#define MM_COORDS_4 "{%3, %4, %5, %6}"
+#define MM_COORDS_5 "{%3, %4, %5, %6, %7}"
 #define MM_ARGS_2(c) "r"(c[0]), "r"(c[1])
 #define MM_ARGS_3(c) MM_ARGS_2(c), "r"(c[2])
 #define MM_ARGS_4(c) MM_ARGS_3(c), "r"(c[3])
