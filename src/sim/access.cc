@@ -76,12 +76,18 @@ void check_global(thread &t, allocation &a, size_t offset, size_t bytes, access 
         fail_clash(t, what, a, found);
 }
 
+void see_late_stores(thread &t, const void *address, size_t bytes) {
+    machine::impl &m = *t.of->home;
+    m.devices[t.of->of->of->device].late->arrive_at(m, address, bytes);
+}
+
 void load(const void *address, void *value, size_t bytes) {
     thread &t = enter(__builtin_return_address(0));
     size_t offset;
     allocation &a = global_at(t, address, bytes, bytes, "a load", &offset);
     t.of->accessed |= 1u << t.lane;
     check_global(t, a, offset, bytes, access::READ, thread_observer(t, 0), "a load");
+    see_late_stores(t, address, bytes);
     memcpy(value, address, bytes);
 }
 
@@ -93,8 +99,12 @@ void store(void *address, const void *value, size_t bytes) {
     t.of->accessed |= 1u << t.lane;
     check_global(t, a, offset, bytes, access::WRITE, thread_observer(t, 0), "a store");
     wrote(t, FENCED_GLOBAL);
+    machine::impl &m = *t.of->home;
+    const unsigned device = t.of->of->of->device;
+    if (a.device != (int)device)
+        return m.devices[device].late->add(m, address, value, bytes);
     memcpy(address, value, bytes);
-    t.of->home->changed(address, bytes);
+    m.changed(address, bytes);
 }
 
 void smem_load(uint32_t address, void *value, size_t bytes) {

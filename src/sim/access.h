@@ -17,6 +17,9 @@ void check_shared(thread &t, cta &c, size_t offset, size_t bytes, access kind, c
 void check_global(thread &t, allocation &a, size_t offset, size_t bytes, access kind, const observer &by,
                   const char *what);
 
+/* The thread's device accesses these bytes: what it has stored there before has arrived. */
+void see_late_stores(thread &t, const void *address, size_t bytes);
+
 } // namespace sim
 
 #endif

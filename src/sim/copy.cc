@@ -48,6 +48,7 @@ void check_global_side(thread &t, const copy_shape &s, access kind, const observ
         size_t offset;
         allocation &a = global_at(t, r.data, r.bytes, 1, what, &offset);
         check_global(t, a, offset, r.bytes, kind, by, what);
+        see_late_stores(t, r.data, r.bytes);
     }
 }
 

@@ -34,9 +34,20 @@ enum { FRAME_WORDS = 20, ENTRY_WORD = 0, ARGUMENT_WORD = 1, RETURN_WORD = 11 };
 
 } // namespace
 
+/* Frames that were left for ever are no longer marked on memory that is used anew. */
+static void forget_frames(const char *memory, size_t bytes) {
+    (void)memory;
+    (void)bytes;
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(memory, bytes);
+#endif
+}
+
 stack_pool::~stack_pool() {
-    for (const slab &s : slabs)
+    for (const slab &s : slabs) {
+        forget_frames(s.memory, s.bytes);
         munmap(s.memory, s.bytes);
+    }
 }
 
 bool stack_pool::grow() {
@@ -73,9 +84,7 @@ bool stack_pool::start(fiber &f, void (*entry)(void *), void *argument) {
 }
 
 void stack_pool::release(fiber &f) {
-#if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(f.stack, f.stack_bytes);
-#endif
+    forget_frames(f.stack, f.stack_bytes);
     unused.push_back(f.stack);
     f.stack = nullptr;
 }

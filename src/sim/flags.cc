@@ -45,6 +45,8 @@ void remember(thread &t, const uint32_t *address, scope s) {
 
 void add_release(thread &t, const uint32_t *address, scope s, const clocks &what) {
     machine::impl &m = *t.of->home;
+    if (s == WHOLE)
+        m.devices[device_of(t)].late->arrive_all(m);
     flag &f = m.flags[(uintptr_t)address];
     f.by_device.resize(m.devices.size());
     f.by_device[device_of(t)].own(m.pool).join(what);
@@ -107,6 +109,7 @@ allocation &flag_at(thread &t, const uint32_t *address, const char *what, size_t
 void check(thread &t, const uint32_t *address, scope s, access kind, const char *what) {
     size_t offset;
     allocation &a = flag_at(t, address, what, &offset);
+    see_late_stores(t, address, sizeof *address);
     t.of->accessed |= 1u << t.lane;
     check_global(t, a, offset, sizeof *address, kind, thread_observer(t, flags_of(s)), what);
 }
@@ -220,6 +223,8 @@ void fence(bool system) {
     t.released = m.pool.empty();
     tell(t, t.released.own(m.pool));
     t.released_to_system = system;
+    if (system)
+        m.devices[device_of(t)].late->arrive_all(m);
     m.maybe_leave(t);
 }
 

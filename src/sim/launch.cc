@@ -108,6 +108,7 @@ void machine::impl::begin_grid(stream_queue &q, grid &g) {
 void machine::impl::end_grid(stream_queue &q, grid &g) {
     std::vector<grid *> &active = devices[g.device].active;
     active.erase(std::find(active.begin(), active.end(), &g));
+    devices[g.device].late->arrive_all(*this);
     /* The end of a grid shows all that it did, to every proxy. */
     clocks &after = q.clock.own(pool);
     after.join(*g.start);

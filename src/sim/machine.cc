@@ -41,7 +41,7 @@ machine::impl::impl(const struct options &o) : options(o), random(o.seed), stack
     async_clocks = {0};
     async_infos.resize(1);
     for (unsigned d = 0; d < o.devices; d++) {
-        devices.push_back({o.multiprocessors, {}});
+        devices.push_back({o.multiprocessors, {}, std::make_unique<late_stores>()});
         streams.push_back(std::make_unique<stream_queue>());
         streams.back()->device = d;
     }
@@ -58,7 +58,6 @@ void machine::impl::host_released() {
     for (view v : {KNOWN, FENCED_SHARED, FENCED_GLOBAL})
         host.set_warp(v, HOST_ACTOR, host_clock);
     host_clock++;
-    idle_rounds = 0;
     progress++;
 }
 
@@ -70,6 +69,8 @@ void *machine::allocate(int device, size_t bytes) {
 }
 
 void machine::free(void *memory) {
+    for (impl::device &d : self->devices)
+        d.late->arrive_all(*self);
     self->memory.free(memory);
 }
 
@@ -305,15 +306,25 @@ state machine::run_stream(stream s, uint64_t steps) {
     return reached;
 }
 
+bool machine::let_time_pass() {
+    return self->have_patience();
+}
+
 bool machine::finish() {
-    const state s = run();
+    state s;
+    do {
+        s = run();
+    } while (s == state::stalled && let_time_pass());
     if (s == state::stalled)
         report_deadlock();
     return s == state::idle;
 }
 
 bool machine::finish_stream(stream s) {
-    const state reached = run_stream(s);
+    state reached;
+    do {
+        reached = run_stream(s);
+    } while (reached == state::stalled && let_time_pass());
     if (reached == state::stalled)
         report_deadlock();
     return reached == state::idle;

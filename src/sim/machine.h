@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "sim/late.h"
 #include "sim/memory.h"
 #include "sim/model.h"
 #include "sim/random.h"
@@ -70,14 +71,15 @@ struct machine::impl {
     uint64_t next_wake = ~0ull, step_end = 0;
     std::vector<async_work *> works; /* owned */
     uint64_t progress = 0, progress_seen = 0;
-    unsigned idle_rounds = 0;
-    bool attention = false; /* streams or CTAs have something for the main stack to do */
+    unsigned idle_rounds = 0, patience = 0; /* rounds done in vain, and how many to do */
+    bool attention = false;                 /* streams or CTAs have something for the main stack to do */
     uint64_t nanoseconds = 1000;
     fiber main_stack;
 
     thread *choose();
     thread *pick_lane(warp &w);
     bool wake_the_patient();
+    bool have_patience();
     void wake_sleepers();
     void make_ready(thread &t);
     void make_ready(warp &w); /* all its lanes */
@@ -115,6 +117,7 @@ struct machine::impl {
     struct device {
         unsigned free_multiprocessors;
         std::vector<grid *> active;
+        std::unique_ptr<late_stores> late;
     };
     std::vector<device> devices;
     std::vector<std::unique_ptr<stream_queue>> streams;

@@ -28,6 +28,28 @@ void write_out_fences(thread &t) {
     }
 }
 
+/* Which of the warp's own writes, labelled up to `most`, are fenced: all, or those of lanes that fenced since the warp last
+ * met. */
+void meet_fenced(warp &w, view v, uint32_t most) {
+    const uint32_t before = w.base.warp(v, w.actor), last = w.base.warp(KNOWN, w.actor);
+    uint32_t clean = 0, fenced = 0;
+    for (const thread &t : w.lanes) {
+        clean |= (uint32_t)(t.unfenced[v] <= before) << t.lane;
+        fenced |= (uint32_t)(t.fence_clock[v] > last) << t.lane;
+    }
+    if (clean == ~0u) {
+        w.base.set_warp(v, w.actor, most);
+        for (thread &t : w.lanes)
+            t.unfenced[v] = 0;
+        return;
+    }
+    if ((clean & fenced) != 0)
+        w.base.set_lanes(v, w.actor, clean & fenced, most);
+    for (const thread &t : w.lanes)
+        if (((fenced & ~clean) >> t.lane & 1) != 0)
+            w.base.set_lanes(v, w.actor, 1u << t.lane, t.fence_clock[v]);
+}
+
 } // namespace
 
 uint32_t label(const thread &t) {
@@ -123,21 +145,8 @@ void meet(warp &w, const void *where) {
     }
     for (thread &t : w.lanes)
         t.extra.reset();
-    for (view v : {FENCED_SHARED, FENCED_GLOBAL}) {
-        uint32_t clean = 0;
-        for (thread &t : w.lanes)
-            clean |= (uint32_t)(t.unfenced[v] <= base.warp(v, w.actor)) << t.lane;
-        if (clean == ~0u) {
-            base.set_warp(v, w.actor, most);
-            for (thread &t : w.lanes)
-                t.unfenced[v] = 0;
-            continue;
-        }
-        base.set_lanes(v, w.actor, clean, most);
-        for (thread &t : w.lanes)
-            if ((clean >> t.lane & 1) == 0)
-                base.set_lanes(v, w.actor, 1u << t.lane, t.fence_clock[v]);
-    }
+    for (view v : {FENCED_SHARED, FENCED_GLOBAL})
+        meet_fenced(w, v, most);
     base.set_warp(KNOWN, w.actor, most);
     w.floor = most + 1;
     w.accessed = 0;

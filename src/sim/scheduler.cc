@@ -9,9 +9,9 @@ namespace {
 
 thread_local thread *running_thread;
 
-/* How many times those who wait with an eye on something else are woken in vain, each time after twice the time, before
- * that is a stall. */
-const unsigned IDLE_ROUNDS = 50;
+/* How many times those who wait with an eye on something else are woken in vain, each time after twice the time: before
+ * the host hears of a stall, and before that is a deadlock. */
+const unsigned SHORT_PATIENCE = 2, LONG_PATIENCE = 50;
 
 /* Not inlined, so that no address of a thread-local object is kept across a switch: the caller of `run` may be another
  * thread next time. */
@@ -121,8 +121,9 @@ bool machine::impl::wake_the_patient() {
     if (progress != progress_seen) {
         progress_seen = progress;
         idle_rounds = 0;
+        patience = SHORT_PATIENCE;
     }
-    if (idle_rounds >= IDLE_ROUNDS)
+    if (idle_rounds >= patience)
         return false;
     nanoseconds += 1000ull << std::min(idle_rounds, 43u);
     idle_rounds++;
@@ -139,6 +140,13 @@ bool machine::impl::wake_the_patient() {
         }
     }
     return any;
+}
+
+bool machine::impl::have_patience() {
+    if (progress == progress_seen && idle_rounds >= LONG_PATIENCE)
+        return false;
+    patience = idle_rounds + 1;
+    return true;
 }
 
 /* Leaves the running thread, which something will make ready. */

@@ -1,4 +1,6 @@
 /* Operations of a warp's lanes together, and what a thread knows of itself. */
+#include <algorithm>
+
 #include "sim/gather.h"
 #include "sim/operations.h"
 
@@ -76,6 +78,10 @@ void sleep_ns(uint32_t ns) {
     m.sleepers.push_back(&t);
     m.next_wake = std::min(m.next_wake, t.wake_at);
     m.park(t, wait_for::SLEEP);
+    if (t.woken_early) {
+        t.woken_early = false;
+        m.sleepers.erase(std::remove(m.sleepers.begin(), m.sleepers.end(), &t), m.sleepers.end());
+    }
 }
 
 void warp_sync() {
