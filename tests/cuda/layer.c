@@ -19,7 +19,8 @@ static void shapes(void **state) {
     } shapes[] = {
         {64, 64, 1, 1, 300}, {64, 320, 8, 3, 20}, {320, 64, 3, 2, 40}, {128, 192, 9, 5, 13}, {192, 448, 2, 2, 35},
     };
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    const int count = sizeof shapes / sizeof shapes[0];
+    for (int i = 0; i < rig_scaled("shapes of the layer", count, 2); i++) {
         mmoe_layer_config layer =
             rig_layer(shapes[i].hidden, shapes[i].intermediate, shapes[i].experts, shapes[i].top_k);
         const struct rig_options options = {.keep = i % 2 == 0 ? MMOE_KEEP_PLAN : MMOE_KEEP_ROWS};
