@@ -28,8 +28,8 @@ void write_out_fences(thread &t) {
     }
 }
 
-/* Which of the warp's own writes, labelled up to `most`, are fenced: all, or those of lanes that fenced since the warp last
- * met. */
+/* Which of the warp's own writes, labelled up to `most`, are fenced: all, or those of lanes that fenced since the warp
+ * last met. */
 void meet_fenced(warp &w, view v, uint32_t most) {
     const uint32_t before = w.base.warp(v, w.actor), last = w.base.warp(KNOWN, w.actor);
     uint32_t clean = 0, fenced = 0;
