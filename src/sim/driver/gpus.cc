@@ -12,8 +12,9 @@ namespace sim::driver {
 namespace {
 
 constexpr uint64_t steps_at_a_time = 20000;
-constexpr auto moment = std::chrono::milliseconds(20);     /* for a rank to come to a wait */
-constexpr auto patience = std::chrono::milliseconds(2000); /* for the host to bring what a stalled machine needs */
+constexpr auto moment = std::chrono::milliseconds(20); /* for a rank to come to a wait */
+constexpr auto patience =
+    std::chrono::milliseconds(2000); /* for a rank that is away to bring what a stalled machine needs */
 
 uint64_t number_of_environment(const char *name, uint64_t otherwise) {
     const char *text = std::getenv(name);
@@ -96,15 +97,20 @@ void gpus::await_others(std::unique_lock<std::mutex> &held) {
         left_out_at = activity;
 }
 
+/* Everything on the GPUs waits for what only the host could bring. */
+bool gpus::is_deadlock(std::unique_lock<std::mutex> &held) {
+    if (sim.let_time_pass())
+        return false;
+    const uint64_t before = activity;
+    return all_wait() || !changed.wait_for(held, patience, [&] { return activity != before || waiting.empty(); });
+}
+
 void gpus::advance(std::unique_lock<std::mutex> &held) {
     state now = sim.run(steps_at_a_time);
     release_who_is_done();
-    if ((now == state::stalled || now == state::idle) && !waiting.empty()) {
-        const uint64_t before = activity;
-        if (!changed.wait_for(held, patience, [&] { return activity != before || waiting.empty(); })) {
-            sim.report_deadlock();
-            now = state::faulted;
-        }
+    if ((now == state::stalled || now == state::idle) && !waiting.empty() && is_deadlock(held)) {
+        sim.report_deadlock();
+        now = state::faulted;
     }
     if (now == state::faulted) {
         faulted = true;

@@ -1,0 +1,254 @@
+/* The simulated driver by itself: copies, fills, streams, events, memory, several ranks, and what a fault does. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda/device_memory.h"
+#include "cuda/kernel.h"
+#include "kernels/row_params.h"
+
+#define BYTES ((size_t)4096)
+
+#define OK(call) assert_int_equal(call, MM_CUDA_SUCCESS)
+
+static struct mm_gpu gpu;
+
+static int open_gpu(void **state) {
+    (void)state;
+    return mm_gpu_open(&gpu) == MMOE_OK && mm_gpu_enter(&gpu) == MMOE_OK ? 0 : -1;
+}
+
+static int close_gpu(void **state) {
+    (void)state;
+    mm_gpu_leave(&gpu);
+    mm_gpu_close(&gpu);
+    return 0;
+}
+
+static mm_cu_pointer allocate(size_t bytes) {
+    mm_cu_pointer memory = 0;
+    OK(gpu.driver.cuMemAlloc(&memory, bytes));
+    return memory;
+}
+
+static void fill_pattern(unsigned char *bytes, unsigned char first) {
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(first + i * 7);
+}
+
+/* Ordinary memory has been read when the call returns, and written. */
+static void copies(void **state) {
+    (void)state;
+    unsigned char text[BYTES], expected[BYTES], back[BYTES];
+    mm_cu_pointer memory = allocate(BYTES);
+    fill_pattern(text, 1);
+    memcpy(expected, text, BYTES);
+    OK(gpu.driver.cuMemcpyHtoDAsync(memory, text, BYTES, NULL));
+    memset(text, 0, BYTES);
+    OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, BYTES, NULL));
+    assert_memory_equal(back, expected, BYTES);
+    OK(gpu.driver.cuMemsetD8Async(memory + 16, 0x5a, 32, NULL));
+    memset(expected + 16, 0x5a, 32);
+    OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, BYTES, NULL));
+    assert_memory_equal(back, expected, BYTES);
+    assert_int_equal(gpu.driver.cuMemcpyDtoHAsync(back, memory, BYTES + 1, NULL), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemFree(memory));
+    assert_int_equal(gpu.driver.cuMemFree(memory), MM_CUDA_ERROR_INVALID_VALUE);
+}
+
+/* A copy to pinned memory comes when somebody waits for it, not before. */
+static void pinned_memory(void **state) {
+    (void)state;
+    unsigned char *pinned;
+    mm_cu_pointer memory = allocate(BYTES);
+    OK(gpu.driver.cuMemHostAlloc((void **)&pinned, BYTES, 0));
+    pinned[0] = 1;
+    OK(gpu.driver.cuMemsetD8Async(memory, 9, BYTES, NULL));
+    OK(gpu.driver.cuMemcpyDtoHAsync(pinned, memory, BYTES, NULL));
+    assert_int_equal(pinned[0], 1);
+    OK(gpu.driver.cuStreamSynchronize(NULL));
+    assert_int_equal(pinned[0], 9);
+    OK(gpu.driver.cuMemFreeHost(pinned));
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+static void streams_and_events(void **state) {
+    (void)state;
+    mm_cu_stream first, second;
+    mm_cu_event event, later, never;
+    unsigned char back[16];
+    float milliseconds = -1;
+    mm_cu_pointer memory = allocate(BYTES);
+    OK(gpu.driver.cuStreamCreate(&first, 0));
+    OK(gpu.driver.cuStreamCreate(&second, 0));
+    OK(gpu.driver.cuEventCreate(&event, 0));
+    OK(gpu.driver.cuEventCreate(&later, 0));
+    OK(gpu.driver.cuEventCreate(&never, 0));
+    OK(gpu.driver.cuMemsetD8Async(memory, 1, BYTES, first));
+    OK(gpu.driver.cuEventRecord(event, first));
+    OK(gpu.driver.cuStreamWaitEvent(second, event, 0));
+    OK(gpu.driver.cuMemsetD8Async(memory, 2, BYTES, second));
+    OK(gpu.driver.cuEventRecord(later, second));
+    assert_int_equal(gpu.driver.cuEventElapsedTime(&milliseconds, event, later), MM_CUDA_ERROR_NOT_READY);
+    OK(gpu.driver.cuEventSynchronize(later));
+    OK(gpu.driver.cuEventElapsedTime(&milliseconds, event, later));
+    assert_true(milliseconds >= 0);
+    OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, sizeof back, second));
+    assert_int_equal(back[5], 2);
+    OK(gpu.driver.cuEventSynchronize(never));
+    assert_int_equal(gpu.driver.cuEventElapsedTime(&milliseconds, never, later), MM_CUDA_ERROR_INVALID_HANDLE);
+    OK(gpu.driver.cuEventDestroy(event));
+    OK(gpu.driver.cuEventDestroy(later));
+    OK(gpu.driver.cuEventDestroy(never));
+    OK(gpu.driver.cuStreamDestroy(first));
+    OK(gpu.driver.cuStreamDestroy(second));
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+static void accounting(void **state) {
+    (void)state;
+    size_t before, after, total;
+    mm_cu_pointer none = 1;
+    int type, ordinal;
+    OK(gpu.driver.cuMemGetInfo(&before, &total));
+    mm_cu_pointer memory = allocate(BYTES);
+    OK(gpu.driver.cuMemGetInfo(&after, &total));
+    assert_int_equal(before - after, BYTES);
+    assert_int_equal(gpu.driver.cuMemAlloc(&none, after + 1), MM_CUDA_ERROR_OUT_OF_MEMORY);
+    OK(gpu.driver.cuPointerGetAttribute(&type, MM_CU_POINTER_MEMORY_TYPE, memory + 7));
+    OK(gpu.driver.cuPointerGetAttribute(&ordinal, MM_CU_POINTER_DEVICE_ORDINAL, memory + 7));
+    assert_int_equal(type, MM_CU_MEMORY_DEVICE);
+    assert_int_equal(ordinal, gpu.device.ordinal);
+    assert_int_equal(
+        gpu.driver.cuPointerGetAttribute(&type, MM_CU_POINTER_MEMORY_TYPE, (mm_cu_pointer)(uintptr_t)&type),
+        MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+/* Every rank fills memory of a device of its own, many times; whoever waits waits for its own work alone. */
+struct rank {
+    pthread_t thread;
+    int ordinal, wrong;
+};
+
+static void *rank_main(void *argument) {
+    struct rank *rank = argument;
+    const struct mm_driver *driver = &gpu.driver;
+    mm_cu_context context, popped;
+    mm_cu_pointer memory = 0;
+    unsigned char back[BYTES];
+    rank->wrong += driver->cuDevicePrimaryCtxRetain(&context, rank->ordinal) != MM_CUDA_SUCCESS;
+    rank->wrong += driver->cuCtxPushCurrent(context) != MM_CUDA_SUCCESS;
+    rank->wrong += driver->cuMemAlloc(&memory, BYTES) != MM_CUDA_SUCCESS;
+    for (int i = 0; i < 20 + 10 * rank->ordinal; i++) {
+        rank->wrong += driver->cuMemsetD8Async(memory, (unsigned char)i, BYTES, NULL) != MM_CUDA_SUCCESS;
+        rank->wrong += driver->cuStreamSynchronize(NULL) != MM_CUDA_SUCCESS;
+        rank->wrong += driver->cuMemcpyDtoHAsync(back, memory, BYTES, NULL) != MM_CUDA_SUCCESS;
+        rank->wrong += back[BYTES - 1] != (unsigned char)i;
+    }
+    rank->wrong += driver->cuMemFree(memory) != MM_CUDA_SUCCESS;
+    rank->wrong += driver->cuCtxPopCurrent(&popped) != MM_CUDA_SUCCESS || popped != context;
+    rank->wrong += driver->cuDevicePrimaryCtxRelease(rank->ordinal) != MM_CUDA_SUCCESS;
+    return NULL;
+}
+
+static void several_ranks(void **state) {
+    (void)state;
+    struct rank ranks[4] = {{0}};
+    for (int r = 0; r < 4; r++) {
+        ranks[r].ordinal = r;
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    }
+    for (int r = 0; r < 4; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        assert_int_equal(ranks[r].wrong, 0);
+    }
+}
+
+/* ---- Kernels ---- */
+
+static mmoe_status fill_nan(uint16_t *to, uint32_t cols) {
+    struct mm_kernel kernel;
+    const struct mm_launch launch = {.ctas = 3, .threads = ROW_THREADS};
+    const struct fill_nan_params params = {.to = {to, {0, 1}}, .rows = 1, .cols = cols};
+    mmoe_status status = mm_kernel_find(&gpu, "mm_fill_nan", 0, &kernel);
+    return status == MMOE_OK ? mm_kernel_launch(&gpu, &kernel, &launch, &params) : status;
+}
+
+static void launches(void **state) {
+    (void)state;
+    struct mm_kernel kernel;
+    uint16_t back[BYTES / 2];
+    mm_cu_pointer memory = allocate(BYTES);
+    OK(gpu.driver.cuMemsetD8Async(memory, 0, BYTES, NULL));
+    assert_int_equal(fill_nan((uint16_t *)(uintptr_t)memory, 1000), MMOE_OK);
+    OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, BYTES, NULL));
+    assert_int_equal(back[999], 0x7fc0);
+    assert_int_equal(back[1000], 0);
+    assert_int_equal(mm_kernel_find(&gpu, "mm_no_such_kernel", 0, &kernel), MMOE_SYSTEM);
+    assert_non_null(strstr(mmoe_last_error(), "CUDA_ERROR_NOT_FOUND"));
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+/* Refused as the real driver does: shared memory that was not asked for, too many threads, a broken cluster. */
+static void refused_launches(void **state) {
+    (void)state;
+    struct mm_kernel kernel;
+    const struct fill_nan_params params = {.rows = 0};
+    const struct mm_launch good = {.ctas = 2, .threads = 32, .cluster = 2};
+    struct mm_launch bad = good;
+    assert_int_equal(mm_kernel_find(&gpu, "mm_fill_nan", 0, &kernel), MMOE_OK);
+    assert_int_equal(mm_kernel_launch(&gpu, &kernel, &good, &params), MMOE_OK);
+    bad.ctas = 3;
+    assert_int_equal(mm_kernel_launch(&gpu, &kernel, &bad, &params), MMOE_SYSTEM);
+    bad = good;
+    bad.threads = ROW_THREADS + 32;
+    assert_int_equal(mm_kernel_launch(&gpu, &kernel, &bad, &params), MMOE_SYSTEM);
+    kernel.shared_bytes = 1;
+    assert_int_equal(mm_kernel_launch(&gpu, &kernel, &good, &params), MMOE_SYSTEM);
+    assert_non_null(
+        strstr(mmoe_last_error(), "launching kernel mm_fill_nan with 2 CTAs of 32 threads in clusters of 2"));
+    OK(gpu.driver.cuStreamSynchronize(NULL));
+}
+
+static void tensor_maps(void **state) {
+    (void)state;
+    struct tensor_map map;
+    mm_cu_pointer memory = allocate(BYTES);
+    struct tensor_map_desc description = {.base = (void *)(uintptr_t)memory,
+                                          .dims = 2,
+                                          .element = TENSOR_BF16,
+                                          .swizzle = TENSOR_SWIZZLE_128B,
+                                          .size = {64, 32},
+                                          .stride = {128},
+                                          .box = {64, 16}};
+    assert_int_equal(mm_tensor_map_encode(&gpu, &description, "a matrix", &map), MMOE_OK);
+    description.stride[0] = 130;
+    assert_int_equal(mm_tensor_map_encode(&gpu, &description, "a matrix", &map), MMOE_SYSTEM);
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+/* The last test: after a fault nothing runs any more, as on a GPU. */
+static void a_fault_is_an_error(void **state) {
+    (void)state;
+    mm_cu_pointer memory = allocate(64);
+    assert_int_equal(fill_nan((uint16_t *)(uintptr_t)memory, 33), MMOE_OK);
+    assert_int_equal(gpu.driver.cuStreamSynchronize(NULL), MM_CUDA_ERROR_ILLEGAL_INSTRUCTION);
+    assert_int_equal(gpu.driver.cuStreamSynchronize(NULL), MM_CUDA_ERROR_ILLEGAL_INSTRUCTION);
+    assert_int_equal(gpu.driver.cuMemsetD8Async(memory, 0, 1, NULL), MM_CUDA_ERROR_ILLEGAL_INSTRUCTION);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies),           cmocka_unit_test(pinned_memory), cmocka_unit_test(streams_and_events),
+        cmocka_unit_test(accounting),       cmocka_unit_test(several_ranks), cmocka_unit_test(launches),
+        cmocka_unit_test(refused_launches), cmocka_unit_test(tensor_maps),   cmocka_unit_test(a_fault_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, open_gpu, close_gpu);
+}
