@@ -36,18 +36,13 @@ mmoe_status mm_map_row_blocks(const struct mm_cuda_call *call, const struct mm_p
 
 /* ---- Weights ---- */
 
-/* A dimension of one element needs a stride too: any that the copy engine takes. */
-static uint64_t bytes_apart(const mmoe_tensor *weight, int dimension, uint64_t element) {
-    const bool used = weight->shape[dimension] > 1 && (dimension > 0 || weight->experts == NULL);
-    return used ? (uint64_t)weight->stride[dimension] * element : 16;
-}
-
 /* `count` experts from `data` on. */
 static struct tensor_map_desc describe(const mmoe_tensor *weight, void *data, uint64_t count, enum mm_weight_use use) {
     const bool wide = weight->dtype == MMOE_F32;
     const uint64_t element = wide ? sizeof(float) : sizeof(uint16_t);
     const uint64_t rows = (uint64_t)weight->shape[1], cols = (uint64_t)weight->shape[2];
-    const uint64_t row = bytes_apart(weight, 1, element), expert = bytes_apart(weight, 0, element);
+    const uint64_t row = (uint64_t)weight->stride[1] * element;
+    const uint64_t expert = count > 1 ? (uint64_t)weight->stride[0] * element : rows * row; /* of one: any */
     struct tensor_map_desc desc = {
         .base = data, .element = wide ? TENSOR_F32 : TENSOR_BF16, .swizzle = TENSOR_SWIZZLE_128B};
     if (use == MM_WEIGHT_BY_COLUMNS) {
