@@ -94,9 +94,10 @@ MM_DEVICE bool mbarrier_test(smem_t bar,
 
 /* ---- Tensor copies (TMA) -------------------------------------------------------------------------- */
 
-/* global -> shared: the box at `coordinates` (innermost first, in elements), out-of-bounds elements zero; its bytes
- * land on `bar`. One thread. `cluster_mask` not 0: the same box to the same address, and its bytes to the same barrier,
- * of each CTA in the mask. */
+/* global -> shared: the box at `coordinates` (innermost first, in elements; the first a multiple of 16 bytes, as it
+ * also is in stores: else the machine ends the kernel), out-of-bounds elements zero; its bytes land on `bar`. One
+ * thread. `cluster_mask` not 0: the same box to the same address, and its bytes to the same barrier, of each CTA in the
+ * mask. */
 template <int dims>
 MM_DEVICE void tma_load(smem_t destination, const tensor_map *map, smem_t bar, const int32_t (&coordinates)[dims],
                         uint16_t cluster_mask = 0);

@@ -35,6 +35,15 @@ tensor_map_desc read_map(thread &t, const tensor_map *map, unsigned dims, const 
     return desc;
 }
 
+tensor_box read_box(thread &t, const tensor_map *map, const int32_t *coordinates, unsigned dims, const char *what) {
+    const tensor_box box(read_map(t, map, dims, what), coordinates);
+    const int64_t at = (int64_t)coordinates[0] * (box.desc().element == TENSOR_F32 ? 4 : 2);
+    if (at % 16 != 0)
+        fail(t, fault::tensor_map, "%s at innermost coordinate %d, which is %lld bytes, expected a multiple of 16",
+             what, coordinates[0], (long long)at);
+    return box;
+}
+
 uint8_t layout_flag(const copy_shape &s) {
     return s.is_tensor && s.box.desc().swizzle == TENSOR_SWIZZLE_128B ? SWIZZLED : LINEAR;
 }
@@ -155,19 +164,18 @@ bool bulk_groups::done(uint32_t until, bool reading) const {
 void tma_load(uint32_t destination, const tensor_map *map, uint32_t bar, const int32_t *coordinates, unsigned dims,
               uint16_t cluster_mask) {
     thread &t = enter(__builtin_return_address(0));
-    const copy_shape shape(tensor_box(read_map(t, map, dims, "tma_load"), coordinates));
+    const copy_shape shape(read_box(t, map, coordinates, dims, "tma_load"));
     load(t, shape, destination, bar, cluster_mask != 0 ? cluster_mask : 1u << t.of->of->rank, "tma_load");
 }
 
 void tma_store(const tensor_map *map, uint32_t source, const int32_t *coordinates, unsigned dims) {
     thread &t = enter(__builtin_return_address(0));
-    store(t, copy_shape(tensor_box(read_map(t, map, dims, "tma_store"), coordinates)), source, false, "tma_store");
+    store(t, copy_shape(read_box(t, map, coordinates, dims, "tma_store")), source, false, "tma_store");
 }
 
 void tma_reduce_add(const tensor_map *map, uint32_t source, const int32_t *coordinates, unsigned dims) {
     thread &t = enter(__builtin_return_address(0));
-    store(t, copy_shape(tensor_box(read_map(t, map, dims, "tma_reduce_add"), coordinates)), source, true,
-          "tma_reduce_add");
+    store(t, copy_shape(read_box(t, map, coordinates, dims, "tma_reduce_add")), source, true, "tma_reduce_add");
 }
 
 void tma_prefetch(const tensor_map *map, unsigned dims) {
@@ -203,6 +211,7 @@ void bulk_wait(unsigned pending, bool reads_only) {
         t.of->home->park(t, wait_for::BULK);
     }
     learn_async(t, groups.reads_actor, groups.reads_clock + until);
+    learn_done(t);
     if (!reads_only)
         learn_async(t, groups.writes_actor, groups.writes_clock + until);
     while (groups.pending.size() > 1 && groups.done(groups.first, false)) {

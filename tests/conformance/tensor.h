@@ -51,6 +51,12 @@ inline uint32_t box_bytes(const tensor_map_desc &map) {
     return bytes;
 }
 
+/* `at`, or what lies next below it and may be the innermost coordinate of a box: a multiple of 16 bytes. */
+inline int32_t innermost(const tensor_map_desc &map, int32_t at) {
+    const int32_t step = (int32_t)(16 / element_bytes(map));
+    return at - (at % step + step) % step;
+}
+
 /* With the 128-byte swizzle, the 16-byte pieces of a 128-byte row change places with the row's number modulo 8. */
 inline uint32_t swizzled(const tensor_map_desc &map, uint32_t at) {
     return map.swizzle == TENSOR_SWIZZLE_128B ? at ^ (at >> 7 & 7) << 4 : at;

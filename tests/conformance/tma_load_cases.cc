@@ -21,15 +21,17 @@ void add_boxes(case_list &cases, const std::string &what, const tensor_map_desc 
     std::vector<int32_t> inside;
     for (uint32_t d = 0; d < map.dims; d++)
         inside.push_back((int32_t)(map.size[d] - map.box[d]) / 2);
+    inside[0] = innermost(map, inside[0]);
     boxes.push_back(inside);
     boxes.push_back(std::vector<int32_t>(map.dims, 0));
     for (uint32_t d = 0; d < map.dims; d++)
         for (int32_t at : {-1, (int32_t)map.size[d] - 3, -(int32_t)map.box[d], (int32_t)map.size[d]}) {
             std::vector<int32_t> box = inside;
-            box[d] = at;
+            box[d] = d == 0 ? innermost(map, at) : at;
             boxes.push_back(box);
         }
     boxes.push_back(std::vector<int32_t>(map.dims, -2));
+    boxes.back()[0] = innermost(map, -2);
     boxes.push_back(std::vector<int32_t>(map.dims, 1 << 20));
 
     test_case c;

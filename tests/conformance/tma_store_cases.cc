@@ -28,12 +28,14 @@ test_case store_case(const tensor_map_desc &map, const boxes &at) {
  * are outside. */
 boxes tiling(const tensor_map_desc &map, int32_t start) {
     boxes all = {std::vector<int32_t>(map.dims, -512), std::vector<int32_t>(map.dims, 1 << 15)};
-    std::vector<int32_t> at(map.dims, start);
+    std::vector<int32_t> first(map.dims, start);
+    first[0] = innermost(map, start);
+    std::vector<int32_t> at = first;
     for (;;) {
         all.push_back(at);
         uint32_t d = 0;
         while (d < map.dims && (at[d] += (int32_t)map.box[d]) >= (int32_t)map.size[d])
-            at[d++] = start;
+            at[d] = first[d], d++;
         if (d == map.dims)
             return all;
     }

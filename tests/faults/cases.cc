@@ -83,6 +83,7 @@ void add_copies(std::vector<fault_case> &all) {
     all.back().places = {"load_box"};
     all.push_back(in_cta("ragged_copy", 32, fault::alignment, {0}));
     all.push_back(in_cta("wrong_dimensions", 32, fault::tensor_map, {0}));
+    all.push_back(in_cta("ragged_box", 32, fault::tensor_map, {0}));
     all.push_back(in_cta("no_map", 32, fault::tensor_map, {0}));
 }
 

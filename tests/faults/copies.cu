@@ -188,6 +188,17 @@ MM_KERNEL(wrong_dimensions, plant, 32) {
     wait_phase(bar, 0);
 }
 
+/* A box that does not start at a multiple of 16 bytes. */
+MM_KERNEL(ragged_box, plant, 32) {
+    const smem_t bar = smem_base(), data = bar + DATA;
+    start_barriers(1, 1);
+    if (thread_index() == 0) {
+        mbarrier_arrive_expect(bar, BOX_BYTES);
+        tma_load<2>(data, &p.swizzled, bar, {p.planted ? -4 : -8, 0}); /* here: ragged_box */
+    }
+    wait_phase(bar, 0);
+}
+
 /* The map is read from memory that holds no map. */
 MM_KERNEL(no_map, plant, 32) {
     const smem_t bar = smem_base(), data = bar + DATA;
