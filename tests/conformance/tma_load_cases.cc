@@ -51,8 +51,8 @@ void add_boxes(case_list &cases, const std::string &what, const tensor_map_desc 
     cases.push_back(c);
 }
 
-/* Rows of a K-major matrix of 8-column groups in the order that lets a thread of an epilogue own 8 neighbouring
- * columns: row 8*a + 2*b + c + 32*d of the matrix is row a + 2... of the box, dimension by dimension. */
+/* Rows of a matrix in the order that lets a thread of an epilogue own 8 neighbouring columns: row a + 2*b + 8*c + 32*d
+ * of the box is row a + 8*b + 2*c + 32*d of the matrix, for a < 2 and b, c < 4. */
 tensor_map_desc permuted_rows(uint64_t k, uint64_t rows) {
     tensor_map_desc map = make_map(TENSOR_BF16, TENSOR_SWIZZLE_128B, {k, 2, 4, 4, rows / 32}, {64, 2, 4, 4, 4});
     const uint64_t row = k * 2;
