@@ -8,7 +8,7 @@ ARGS ?=
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help run test lint install bench-table gpu-bench clean
+.PHONY: help run test lint install bench-table gpu-test gpu-bench clean
 
 help:
 	@echo "make run          train a small mixture-of-experts language model on the CPU (ARGS=... go to the example)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint         checks of the sources, and a build with clang"
 	@echo "make install      header, libraries, command, manual page (PREFIX=$(PREFIX), DESTDIR=)"
 	@echo "make bench-table  measure on this machine and write the table of the README"
+	@echo "make gpu-test     what proves the library on this machine's GPU; PARTS='order shapes' runs tests of these names"
 	@echo "make gpu-bench    measure this machine's GPU against cuBLAS and PyTorch (ARGS='--part layer', --quick, ...)"
 	@echo "make clean        remove build/"
 
@@ -37,6 +38,9 @@ install: release
 
 bench-table: release
 	@bench/table.py --command $(BUILD)/cli/megamoe --readme README.md
+
+gpu-test:
+	@scripts/gpu-test $(PARTS)
 
 gpu-bench:
 	@scripts/gpu-bench $(ARGS)

@@ -105,16 +105,16 @@ static void exact_weights(struct rig_batch *batch) {
         }
 }
 
-struct rig_batch exact_batch(int64_t hidden, int64_t experts, int64_t top_k, int world, const int64_t *tokens,
-                             enum rig_routing routing, uint64_t seed) {
-    mmoe_layer_config layer = rig_layer(hidden, hidden - 1, experts, top_k);
+struct rig_batch exact_batch_of(int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k, int world,
+                                const int64_t *tokens, enum rig_routing routing, uint64_t seed) {
+    mmoe_layer_config layer = rig_layer(hidden, intermediate, experts, top_k);
     struct rig_batch batch = rig_batch_make(&layer, world, tokens, routing, seed);
     struct rig_random random = rig_seed(seed + 1);
     exact_weights(&batch);
     for (int64_t t = 0; t < batch.total; t++) {
         uint16_t *x = batch.x + t * hidden, *dy = batch.dy + t * hidden;
         memset(dy, 0, (size_t)hidden * sizeof *dy);
-        dy[1 + rig_below(&random, hidden - 1)] = mm_bf16_from_float(1);
+        dy[1 + rig_below(&random, intermediate)] = mm_bf16_from_float(1);
         x[0] = mm_bf16_from_float(1);
         for (int64_t h = 1; h < hidden; h++)
             x[h] = mm_bf16_from_float((float)rig_below(&random, 32));
@@ -122,6 +122,11 @@ struct rig_batch exact_batch(int64_t hidden, int64_t experts, int64_t top_k, int
     for (int64_t s = 0; s < rig_batch_slots(&batch); s++)
         batch.weights[s] = 1;
     return batch;
+}
+
+struct rig_batch exact_batch(int64_t hidden, int64_t experts, int64_t top_k, int world, const int64_t *tokens,
+                             enum rig_routing routing, uint64_t seed) {
+    return exact_batch_of(hidden, hidden - 1, experts, top_k, world, tokens, routing, seed);
 }
 
 void exact_batch_encode(struct rig_batch *batch, int step) {

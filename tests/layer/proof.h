@@ -32,6 +32,10 @@ void avoid_limit(struct rig_batch *batch, uint64_t seed);
 struct rig_batch exact_batch(int64_t hidden, int64_t experts, int64_t top_k, int world, const int64_t *tokens,
                              enum rig_routing routing, uint64_t seed);
 
+/* The same with I below H - 1, for a backend that takes multiples of 64: the features past I are not passed on. */
+struct rig_batch exact_batch_of(int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k, int world,
+                                const int64_t *tokens, enum rig_routing routing, uint64_t seed);
+
 /* Writes (step, rank, token) into the features 1 to 5 of an exact batch; H is at least 6. */
 void exact_batch_encode(struct rig_batch *batch, int step);
 

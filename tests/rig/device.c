@@ -2,6 +2,7 @@
 #include "rig/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool on_device(const struct rig_rank *rank) {
     return mmoe_group_device(rank->group) >= 0;
@@ -84,4 +85,16 @@ void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed) {
         mmoe_device_free(rank->group, &placed->memory[i]);
         free(placed->experts[i]);
     }
+}
+
+/* A simulated driver is named by the environment: its context costs nothing, and it waits for whoever holds one. */
+void rig_hold_device(void) {
+    static mmoe_group *held;
+    if (held != NULL || strcmp(rig_backend(), "cpu") == 0 || getenv("MEGAMOE_LIBCUDA") != NULL)
+        return;
+    mmoe_group_config config = mmoe_group_config_default();
+    config.max_hidden = config.max_top_k = config.max_experts = 1;
+    config.backend = rig_backend();
+    if (mmoe_group_create_threads(&config, 1, &held) != MMOE_OK)
+        held = NULL; /* the test's own group will say why */
 }

@@ -18,4 +18,7 @@ bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct r
 
 void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed);
 
+/* Keeps the device's context, which takes long to make, from now to the end of the program. */
+void rig_hold_device(void);
+
 #endif

@@ -20,6 +20,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "rig/allocation.h"
+#include "rig/device.h"
 
 #define DEFAULT_SECONDS 60
 #define SHARED_HEADER 128
@@ -269,6 +270,7 @@ static void run_processes(struct stage *stage) {
 
 void rig_world_run(const struct rig_world *world, rig_body body, void *context) {
     struct stage *stage = stage_make(world, body, context);
+    rig_hold_device();
     if (world->kind == RIG_THREADS)
         run_threads(stage);
     else
