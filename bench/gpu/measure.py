@@ -1,8 +1,8 @@
 """Timing on a GPU that sits at its power limit: variants in turn, sustained, medians.
 
-A GPU that has rested runs faster for a second than it does for an hour, so a variant first runs WARM milliseconds and
-then is timed for TIMED milliseconds; variants take turns over several rounds, each round in another order, and shares
-are taken between medians of one run.
+A GPU that has rested runs faster for a second than it does for an hour. So all variants together first run for HEAT
+milliseconds; then they take turns over several rounds, each round beginning at another one, and in its turn a variant
+runs WARM milliseconds before it is timed for TIMED milliseconds. Shares are taken between medians of one run.
 """
 
 import datetime
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-WARM, TIMED = 80.0, 40.0  # milliseconds
+HEAT, WARM, TIMED = 1200.0, 80.0, 40.0  # milliseconds
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -86,11 +86,15 @@ def typical(run):
     return max(second.elapsed_time(third), 0.005)
 
 
+def keep_busy(run, milliseconds):
+    for _ in range(int(milliseconds / typical(run)) + 1):
+        run()
+
+
 def sample(run):
     """Milliseconds of each timed run; clock and power are read while they run."""
     each = typical(run)
-    for _ in range(int(WARM / each) + 1):
-        run()
+    keep_busy(run, WARM)
     marks = events(max(int(TIMED / each) + 1, 3) + 1)
     marks[0].record()
     for mark in marks[1:]:
@@ -104,6 +108,8 @@ def sample(run):
 
 def in_turn(variants, rounds):
     """Times all variants `rounds` times, each round beginning at another one."""
+    for variant in variants:
+        keep_busy(variant.run, HEAT / len(variants))
     for number in range(rounds):
         start = number * len(variants) // rounds
         for variant in variants[start:] + variants[:start]:
@@ -142,5 +148,5 @@ def circumstances():
             "cuda": torch.version.cuda,
             "torch": torch.__version__,
         },
-        "method": {"warm_ms": WARM, "timed_ms": TIMED},
+        "method": {"heat_ms": HEAT, "warm_ms": WARM, "timed_ms": TIMED},
     }
