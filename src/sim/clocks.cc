@@ -74,18 +74,14 @@ void clocks::join_asyncs(const clocks &other) {
     join_all(asyncs, other.asyncs);
 }
 
-void clocks::fence_from(view v, const clocks &known) {
-    join_all(warps[v], known.warps[KNOWN]);
+void clocks::join_view(view to, const clocks &other, view from) {
+    join_all(warps[to], other.warps[from]);
     /* By place: setting lanes may move the list that is read. */
-    for (size_t i = 0; i < known.few.size(); i++) {
-        const some_lanes s = known.few[i];
-        if (s.v == KNOWN)
-            set_lanes(v, s.actor, s.lanes, s.clock);
+    for (size_t i = 0; i < other.few.size(); i++) {
+        const some_lanes s = other.few[i];
+        if (s.v == from)
+            set_lanes(to, s.actor, s.lanes, s.clock);
     }
-}
-
-void clocks::fence(view v) {
-    fence_from(v, *this);
 }
 
 void clocks::clear() {

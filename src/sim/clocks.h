@@ -3,8 +3,9 @@
  * An actor is a warp (its lanes have one clock between them), or one asynchronous series: the copies that land on one
  * mbarrier (its clock: the phase), the wgmma groups of a warpgroup, the reads or the writes of a thread's bulk groups.
  * Things that an asynchronous series did are visible to both proxies once they are known. What a warp wrote with
- * ordinary stores is visible to the async proxy only where a proxy fence lies on the way, so for warps there are three
- * clocks: known, known and fenced for shared memory, known and fenced for global memory. */
+ * ordinary stores is visible to the async proxy only where a proxy fence lies on the way, so for warps there are
+ * several clocks: known, known and fenced for shared memory, known and fenced for global memory; and done, which is
+ * what was fenced before asynchronous work that is known to be over. */
 #ifndef SIM_CLOCKS_H
 #define SIM_CLOCKS_H
 
@@ -13,7 +14,7 @@
 
 namespace sim {
 
-enum view : uint8_t { KNOWN, FENCED_SHARED, FENCED_GLOBAL, VIEWS };
+enum view : uint8_t { KNOWN, FENCED_SHARED, FENCED_GLOBAL, DONE, VIEWS };
 
 enum epoch_flag : uint8_t {
     ASYNC = 1,     /* the actor is an asynchronous series, not a warp */
@@ -56,9 +57,10 @@ class clocks {
     }
 
     void join(const clocks &other);
-    void join_asyncs(const clocks &other); /* no more than that asynchronous series are done */
-    void fence(view v);                    /* what is known is fenced */
-    void fence_from(view v, const clocks &known);
+    void join_asyncs(const clocks &other); /* no more than what asynchronous series have done */
+    /* What `other` has in one view is in another one here. */
+    void join_view(view to, const clocks &other, view from);
+    void fence(view v) { join_view(v, *this, KNOWN); }
     void clear();
 
   private:

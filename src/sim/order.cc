@@ -24,7 +24,7 @@ void write_out_fences(thread &t) {
         t.fenced[v] = false;
         clocks &own = t.extra.own(t.of->home->pool);
         own.fence(v);
-        own.fence_from(v, t.of->base);
+        own.join_view(v, t.of->base, KNOWN);
     }
 }
 
@@ -78,9 +78,9 @@ void tell(thread &t, clocks &to) {
     told(KNOWN, now);
     for (view v : {FENCED_SHARED, FENCED_GLOBAL}) {
         if (t.fenced[v]) {
-            to.fence_from(v, w.base);
+            to.join_view(v, w.base, KNOWN);
             if (t.extra)
-                to.fence_from(v, *t.extra);
+                to.join_view(v, *t.extra, KNOWN);
         }
         if (t.fence_clock[v] > w.base.warp(KNOWN, w.actor))
             told(v, t.unfenced[v] == 0 ? now : t.fence_clock[v]);
@@ -92,9 +92,13 @@ void tell(thread &t, clocks &to) {
 }
 
 void tell_asyncs(const thread &t, clocks &to) {
-    to.join_asyncs(t.of->base);
-    if (t.extra)
-        to.join_asyncs(*t.extra);
+    for (const clocks *from : {(const clocks *)&t.of->base, t.extra.get()}) {
+        if (from == nullptr)
+            continue;
+        to.join_asyncs(*from);
+        for (view v : {KNOWN, FENCED_SHARED, DONE})
+            to.join_view(v, *from, DONE);
+    }
 }
 
 void learn(thread &t, const clocks_ref &from) {
@@ -110,6 +114,14 @@ void learn(thread &t, const clocks_ref &from) {
 void learn_async(thread &t, uint16_t actor, uint32_t clock) {
     if (t.of->base.async(actor) < clock)
         t.extra.own(t.of->home->pool).set_async(actor, clock);
+}
+
+void learn_done(thread &t) {
+    write_out_fences(t);
+    clocks &own = t.extra.own(t.of->home->pool);
+    own.join_view(DONE, own, FENCED_SHARED);
+    own.join_view(DONE, t.of->base, FENCED_SHARED);
+    own.set_lanes(DONE, t.of->actor, 1u << t.lane, t.fence_clock[FENCED_SHARED]);
 }
 
 void fence_proxy(thread &t, view v) {
@@ -132,7 +144,7 @@ void meet(warp &w, const void *where) {
                 base.fence(v);
             any = true;
             if (t.extra && t.extra.get() != last)
-                base.fence_from(v, *(last = t.extra.get()));
+                base.join_view(v, *(last = t.extra.get()), KNOWN);
             t.fenced[v] = false;
         }
     }
@@ -159,6 +171,10 @@ void tell(const warp &w, clocks &to) {
 
 void learn(warp &w, const clocks &from) {
     w.base.join(from);
+}
+
+void learn_done(warp &w) {
+    w.base.join_view(DONE, w.base, FENCED_SHARED);
 }
 
 thread_observer::thread_observer(thread &t, uint8_t flags) : by(t) {

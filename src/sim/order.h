@@ -14,12 +14,14 @@ uint32_t label(const thread &t);
 bool knows(const thread &t, const epoch &e, view v);
 /* Release: adds what the thread knows and has done to `to`. */
 void tell(thread &t, clocks &to);
-/* Release that orders nothing but what asynchronous series have done. */
+/* Release that orders nothing but what asynchronous series have done, and what is done before them. */
 void tell_asyncs(const thread &t, clocks &to);
 /* Acquire. */
 void learn(thread &t, const clocks_ref &from);
 /* An asynchronous series is known to be done up to `clock`. */
 void learn_async(thread &t, uint16_t actor, uint32_t clock);
+/* The thread has waited for asynchronous work that reads shared memory: what was fenced before is done. */
+void learn_done(thread &t);
 /* A proxy fence: what the thread knows and has done is visible to the async proxy. */
 void fence_proxy(thread &t, view v);
 /* All lanes of a warp have met: they know what each knew. */
@@ -27,6 +29,7 @@ void meet(warp &w, const void *where);
 /* After meet: release and acquire by the whole warp. */
 void tell(const warp &w, clocks &to);
 void learn(warp &w, const clocks &from);
+void learn_done(warp &w);
 
 /* An access of a thread's own, or of asynchronous work that it starts. */
 class thread_observer final : public observer {

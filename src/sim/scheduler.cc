@@ -7,7 +7,8 @@ namespace sim {
 
 namespace {
 
-thread_local thread *running_thread;
+/* The model makes it one load also where the simulator is in a shared library. */
+__attribute__((tls_model("initial-exec"))) thread_local thread *running_thread;
 
 /* How many times those who wait with an eye on something else are woken in vain, each time after twice the time: before
  * the host hears of a stall, and before that is a deadlock. */

@@ -7,6 +7,10 @@ namespace sim {
 
 namespace {
 
+/* Unordered readers that are remembered of a cell. A writer that is not ordered after a reader is hardly ordered after
+ * all of the last eight. */
+const size_t MOST_READERS = 8;
+
 bool is_split(const cell &c) {
     return c.write.has(SPECIAL);
 }
@@ -157,14 +161,22 @@ void shadow::note_read(cell &c, const observer &by) {
     }
     std::vector<readers> &list = reader_lists[c.read.clock - 1];
     for (readers &r : list) {
-        if (r.first.actor == self.first.actor && r.first.clock == self.first.clock &&
-            r.first.flags == self.first.flags) {
+        if (r.first.actor != self.first.actor || ((r.first.flags ^ self.first.flags) & (ASYNC | ATOMIC)) != 0)
+            continue;
+        if (r.first == self.first || (r.first.clock == self.first.clock && !r.first.has(ASYNC))) {
             r.lanes |= self.lanes;
+            return;
+        }
+        if (covered(r)) {
+            r = self;
             return;
         }
     }
     list.erase(std::remove_if(list.begin(), list.end(), covered), list.end());
-    list.push_back(self);
+    if (list.size() == MOST_READERS)
+        list[(self.first.actor * 5u + self.first.clock) % MOST_READERS] = self;
+    else
+        list.push_back(self);
 }
 
 void shadow::forget_reads(cell &c) {

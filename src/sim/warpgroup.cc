@@ -308,6 +308,7 @@ void wgmma_wait(unsigned pending) {
         wait_together(t, wait_for::WGMMA);
     }
     w.base.set_async(g.actor, g.first_clock + group);
+    learn_done(w);
     std::string wrong = g.deliver(w, group);
     stop_if(t, fault::accumulator, wrong);
     part(t);

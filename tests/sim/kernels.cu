@@ -141,3 +141,40 @@ MM_KERNEL(shuffle_on, words, 256) {
         value += warp_shuffle_xor(value, 1 + i % 31);
     store_u32(p.to + cta_index() * 256 + thread_index(), value);
 }
+
+/* CTA 1 writes a piece of its shared memory with ordinary stores, stores it with the copy engine and tells CTA 0, which
+ * copies into the same piece. The arrival orders only what waits for asynchronous work have shown to be over. */
+MM_KERNEL(refill, refill_parameters, 32) {
+    const smem_t full = smem_base(), empty = full + 8, piece = full + 1024;
+    const uint32_t lane = lane_index(), bytes = 1024;
+    if (thread_index() == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_init(empty, 1);
+        mbarrier_init_fence();
+    }
+    cluster_sync();
+    if (cluster_rank() == 1) {
+        for (uint32_t at = 16 * lane; at < bytes; at += 512)
+            smem_store_u32x4(piece + at, {lane, at, 2, 3});
+        fence_async_shared();
+        warp_sync();
+        if (lane == 0) {
+            if (p.way != ONLY_FENCED)
+                bulk_store(p.to, piece, bytes);
+            bulk_commit();
+            if (p.way == STORED_AND_WAITED)
+                bulk_wait_read<0>();
+            mbarrier_arrive_expect(full, bytes);
+            mbarrier_arrive_cluster(empty, 0);
+            bulk_wait_read<0>();
+        }
+        while (!mbarrier_test(full, 0)) {
+        }
+        store_u32(p.to + bytes / 4 + lane, smem_load_u32(piece + 4 * lane));
+    } else if (lane == 0) {
+        while (!mbarrier_test(empty, 0)) {
+        }
+        tma_load<2>(piece, &p.from, full, {0, 0}, 2);
+    }
+    cluster_sync();
+}

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels/tensor_map_desc.h"
+
 enum { MOST_DEVICES = 8, RING_THREADS = 96 };
 
 struct words {
@@ -15,6 +17,14 @@ struct ring_parameters {
     uint32_t *slot[MOST_DEVICES], *ready[MOST_DEVICES], *taken[MOST_DEVICES]; /* of each device */
     uint32_t *sums;                                                           /* own */
     uint32_t device, devices, rounds;
+};
+
+enum refill_way { STORED_AND_WAITED, STORED, ONLY_FENCED };
+
+struct refill_parameters {
+    struct tensor_map from; /* a box of 8 rows of 64 bf16, without swizzle */
+    uint32_t *to;
+    uint32_t way;
 };
 
 #endif

@@ -23,6 +23,7 @@ void store_to_peer(const words &p);
 void read_from_peer(const words &p);
 void pass_round(const ring_parameters &p);
 void shuffle_on(const words &p);
+void refill(const refill_parameters &p);
 }
 
 namespace {
@@ -258,6 +259,32 @@ void stores_to_peers_are_late(uint64_t seeds) {
     CHECK(stale > 0);
 }
 
+void done_work_orders_arrivals(uint64_t seed) {
+    for (const refill_way way : {STORED_AND_WAITED, STORED, ONLY_FENCED}) {
+        sim::machine gpus(options_of(seed));
+        uint32_t *from = (uint32_t *)gpus.allocate(0, 1024);
+        gpus.fill(from, 0x11, 1024);
+        tensor_map_desc desc = {};
+        desc.base = from;
+        desc.dims = 2;
+        desc.size[0] = desc.box[0] = 64;
+        desc.size[1] = desc.box[1] = 8;
+        desc.stride[0] = 128;
+        refill_parameters p = {};
+        CHECK(sim::encode_tensor_map(desc, &p.from, nullptr));
+        p.to = (uint32_t *)gpus.allocate(0, 1024 + 128);
+        p.way = way;
+        gpus.launch(0, sim::launch_of(refill, "refill", p, 2, 32, 2048, 2));
+        if (way == STORED_AND_WAITED) {
+            CHECK(finished(gpus));
+            CHECK(word_at(gpus, p.to + 128) == 0 && word_at(gpus, p.to + 129) == 512 &&
+                  word_at(gpus, p.to + 256) == 0x11111111);
+        } else {
+            CHECK(!gpus.finish() && gpus.reports().front().kind == sim::fault::race);
+        }
+    }
+}
+
 void machines_are_apart(uint64_t seed) {
     sim::machine a(options_of(seed)), b(options_of(seed + 1));
     uint32_t *in_a = zeros(a, 0, 64), *in_b = zeros(b, 0, 64);
@@ -321,6 +348,7 @@ int main(int count, char **arguments) {
         host_must_wait_before_it_reads(seed);
         residents_are_bounded(seed);
         deadlines_pass(seed);
+        done_work_orders_arrivals(seed);
         machines_are_apart(seed);
     }
     a_stall_is_a_deadlock(1);
