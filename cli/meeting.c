@@ -145,19 +145,37 @@ void meeting_close(struct meeting *meeting) {
             close(meeting->socket[r]);
 }
 
+/* Rank 0: each part as it comes, so that a rank that has ended is noticed before one that says nothing. */
+static bool receive_parts(const struct meeting *meeting, char *parts, size_t bytes, char *error, size_t error_bytes) {
+    struct pollfd wait[MMOE_MAX_WORLD];
+    for (int r = 0; r < meeting->world; r++)
+        wait[r] = (struct pollfd){.fd = meeting->socket[r], .events = POLLIN};
+    for (int missing = meeting->world - 1; missing > 0;) {
+        if (poll(wait, (nfds_t)meeting->world, -1) < 0 && errno != EINTR)
+            return fail(error, error_bytes, "any more", 0);
+        for (int r = 1; r < meeting->world; r++) {
+            if (wait[r].fd < 0 || !wait[r].revents)
+                continue;
+            if (!receive_all(wait[r].fd, parts + (size_t)r * bytes, bytes))
+                return fail(error, error_bytes, "any more", r);
+            wait[r].fd = -1;
+            missing--;
+        }
+    }
+    return true;
+}
+
 bool meeting_gather(struct meeting *meeting, const void *mine, size_t bytes, void *all, char *error,
                     size_t error_bytes) {
-    char *parts = all;
-    memcpy(parts + (size_t)meeting->rank * bytes, mine, bytes);
+    memcpy((char *)all + (size_t)meeting->rank * bytes, mine, bytes);
     if (meeting->rank > 0) {
         if (send_all(meeting->socket[0], mine, bytes) &&
             receive_all(meeting->socket[0], all, (size_t)meeting->world * bytes))
             return true;
         return fail(error, error_bytes, "any more", 0);
     }
-    for (int r = 1; r < meeting->world; r++)
-        if (!receive_all(meeting->socket[r], parts + (size_t)r * bytes, bytes))
-            return fail(error, error_bytes, "any more", r);
+    if (!receive_parts(meeting, all, bytes, error, error_bytes))
+        return false;
     for (int r = 1; r < meeting->world; r++)
         if (!send_all(meeting->socket[r], all, (size_t)meeting->world * bytes))
             return fail(error, error_bytes, "any more", r);

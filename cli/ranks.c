@@ -46,19 +46,27 @@ int rank_fail_status(struct rank *rank, mmoe_status status) {
     return rank_fail(rank, code_of(status), "%s", mmoe_last_error());
 }
 
-int rank_gather(struct rank *rank, const void *mine, size_t bytes, void *all) {
+/* A rank whose group is broken tells nobody, or it would wait for the one that broke it: the others see it end. */
+static int gather_from_processes(struct rank *rank, const void *mine, size_t bytes, void *all) {
     struct ranks *ranks = rank->ranks;
     char error[256];
-    if (ranks->meeting) {
-        char *parts = all ? all : malloc((size_t)ranks->world * bytes);
-        if (!parts)
-            return rank_fail(rank, EXIT_RUN, "no memory for what the ranks tell");
-        if (!meeting_gather(ranks->meeting, mine, bytes, parts, error, sizeof error))
-            rank_fail(rank, EXIT_RUN, "%s", error);
-        if (!all)
-            free(parts);
-        return rank->code;
-    }
+    mmoe_status broken = mmoe_group_check(rank->group);
+    if (broken != MMOE_OK)
+        return rank_fail_status(rank, broken);
+    char *parts = all ? all : malloc((size_t)ranks->world * bytes);
+    if (!parts)
+        return rank_fail(rank, EXIT_RUN, "no memory for what the ranks tell");
+    if (!meeting_gather(ranks->meeting, mine, bytes, parts, error, sizeof error))
+        rank_fail(rank, EXIT_RUN, "%s", error);
+    if (!all)
+        free(parts);
+    return rank->code;
+}
+
+int rank_gather(struct rank *rank, const void *mine, size_t bytes, void *all) {
+    struct ranks *ranks = rank->ranks;
+    if (ranks->meeting)
+        return gather_from_processes(rank, mine, bytes, all);
     ranks->mine[rank->index] = mine;
     pthread_barrier_wait(&ranks->barrier);
     for (int r = 0; r < ranks->world && all; r++)
