@@ -341,9 +341,14 @@ bool machine::impl::all_done() const {
  * the old one too. */
 static const size_t RESTING_ACTORS = 512;
 
-static uint16_t next_actor(std::deque<uint16_t> &unused, std::vector<uint32_t> &clocks,
+static uint16_t next_actor(machine::impl &m, std::deque<uint16_t> &unused, std::vector<uint32_t> &clocks,
                            std::vector<actor_info> &infos) {
-    if (unused.size() > RESTING_ACTORS) {
+    const bool full = clocks.size() > UINT16_MAX;
+    if (full && unused.empty()) {
+        m.record(nullptr, fault::launch, "more CTAs at once than the simulator can tell apart");
+        return 0;
+    }
+    if (full || unused.size() > RESTING_ACTORS) {
         const uint16_t actor = unused.front();
         unused.pop_front();
         return actor;
@@ -354,11 +359,11 @@ static uint16_t next_actor(std::deque<uint16_t> &unused, std::vector<uint32_t> &
 }
 
 uint16_t machine::impl::new_warp_actor() {
-    return next_actor(unused_warp_actors, warp_clocks, warp_infos);
+    return next_actor(*this, unused_warp_actors, warp_clocks, warp_infos);
 }
 
 uint16_t machine::impl::new_async_actor(cta *owner, std::string name) {
-    const uint16_t actor = next_actor(unused_async_actors, async_clocks, async_infos);
+    const uint16_t actor = next_actor(*this, unused_async_actors, async_clocks, async_infos);
     actor_info &info = async_infos[actor];
     info = actor_info();
     info.name = std::move(name);

@@ -19,7 +19,7 @@ struct grid;
 struct mbarrier;
 struct thread;
 struct warp;
-struct warpgroup;
+class warpgroup;
 
 enum class wait_for : uint8_t {
     NOTHING,

@@ -131,6 +131,16 @@ std::string run(const tensors &t, uint64_t seed, unsigned devices, unsigned grid
 
 } // namespace
 
+/* The size of machine that a layer's tests simulate. */
+bool on_eight_devices(const tensors &t) {
+    struct sim::counters c;
+    const auto start = std::chrono::steady_clock::now();
+    const std::string wrong = run(t, 8, 8, 4, &c);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::printf("8 devices: %.2f s%s%s\n", seconds, wrong.empty() ? "" : ": ", wrong.c_str());
+    return wrong.empty();
+}
+
 int main(int count, char **arguments) {
     const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 12;
     const tensors t = make_tensors();
@@ -154,5 +164,6 @@ int main(int count, char **arguments) {
                 "second\n",
                 schedules.size(), seconds, (double)all.switches / seconds * 1e-6, (double)all.accesses / seconds * 1e-6,
                 (unsigned long long)((double)all.products / seconds));
+    failed += !on_eight_devices(t);
     return failed > 0;
 }
