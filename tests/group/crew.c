@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "group/rendezvous.h"
 
 #define DEFAULT_SECONDS 60
 
@@ -56,6 +57,20 @@ mmoe_status crew_join(const struct crew *crew, int rank, mmoe_group **group) {
     char rendezvous[160];
     snprintf(rendezvous, sizeof rendezvous, "path:%s", crew->path);
     return mm_group_make_processes(&crew->config, rendezvous, rank, crew->world, &crew_backend, crew->hook, group);
+}
+
+bool crew_has_socket(const char *rendezvous) {
+    struct mm_place place;
+    char line[512];
+    bool found = false;
+    assert_int_equal(mm_place_of(rendezvous, "", &place), MMOE_OK);
+    FILE *file = fopen("/proc/net/unix", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        found = found || strstr(line, place.address.sun_path + 1) != NULL;
+    }
+    fclose(file);
+    return found;
 }
 
 bool says(const char *text) {

@@ -28,6 +28,9 @@ void crew_run(struct crew *crew, rig_body body, void *context);
 /* Makes a rank's group: at the crew's path, or the handle of the crew's threads. */
 mmoe_status crew_join(const struct crew *crew, int rank, mmoe_group **group);
 
+/* Whether a rendezvous by name has a socket on this machine. */
+bool crew_has_socket(const char *rendezvous);
+
 /* Whether the thread's last failure says so. */
 bool says(const char *text);
 

@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "crew.h"
 #include "drive.h"
-#include "group/rendezvous.h"
 
 #define SHORT_MS 300
 #define FATAL_CALL 3
@@ -148,19 +147,8 @@ static void pass(struct rig_rank *rank, void *context) {
 
 static bool has_socket(void) {
     char rendezvous[64];
-    struct mm_place place;
     name_of_run(rendezvous, sizeof rendezvous, getpid());
-    assert_int_equal(mm_place_of(rendezvous, "", &place), MMOE_OK);
-    FILE *file = fopen("/proc/net/unix", "r");
-    char line[512];
-    bool found = false;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        found = found || strstr(line, place.address.sun_path + 1) != NULL;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return found;
+    return crew_has_socket(rendezvous);
 }
 
 /* The second peer's turn when there are two, so that one of them was served and the other was not. A push is two steps
