@@ -101,7 +101,8 @@ MM_DEVICE bool mbarrier_test(smem_t bar,
 template <int dims>
 MM_DEVICE void tma_load(smem_t destination, const tensor_map *map, smem_t bar, const int32_t (&coordinates)[dims],
                         uint16_t cluster_mask = 0);
-/* shared -> global, in the thread's current bulk group; out-of-bounds elements are skipped. */
+/* shared -> global, in the thread's current bulk group. Elements past a size are skipped, by 16 bytes in the innermost
+ * dimension, whose size is therefore a multiple of 16 bytes; no coordinate is negative. */
 template <int dims> MM_DEVICE void tma_store(const tensor_map *map, smem_t source, const int32_t (&coordinates)[dims]);
 /* The same, added: one add an element in the map's type (fp32: bits independent of order when each element is added
  * once). */

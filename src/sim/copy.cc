@@ -44,6 +44,22 @@ tensor_box read_box(thread &t, const tensor_map *map, const int32_t *coordinates
     return box;
 }
 
+/* A store is clipped at the upper edges only, and at the innermost one by 16 bytes. */
+tensor_box read_stored_box(thread &t, const tensor_map *map, const int32_t *coordinates, unsigned dims,
+                           const char *what) {
+    const tensor_box box = read_box(t, map, coordinates, dims, what);
+    for (unsigned i = 0; i < dims; i++)
+        if (coordinates[i] < 0)
+            fail(t, fault::tensor_map, "%s at coordinate %u = %d, expected 0 or more", what, i, coordinates[i]);
+    const tensor_map_desc &map_of = box.desc();
+    const uint64_t size = map_of.size[0] * (map_of.element == TENSOR_F32 ? 4 : 2);
+    if (size % 16 != 0 && coordinates[0] + (uint64_t)map_of.box[0] > map_of.size[0])
+        fail(t, fault::tensor_map,
+             "%s of a box that ends past innermost size %llu, which is %llu bytes, expected a multiple of 16", what,
+             (unsigned long long)map_of.size[0], (unsigned long long)size);
+    return box;
+}
+
 uint8_t layout_flag(const copy_shape &s) {
     return s.is_tensor && s.box.desc().swizzle == TENSOR_SWIZZLE_128B ? SWIZZLED : LINEAR;
 }
@@ -170,12 +186,12 @@ void tma_load(uint32_t destination, const tensor_map *map, uint32_t bar, const i
 
 void tma_store(const tensor_map *map, uint32_t source, const int32_t *coordinates, unsigned dims) {
     thread &t = enter(__builtin_return_address(0));
-    store(t, copy_shape(read_box(t, map, coordinates, dims, "tma_store")), source, false, "tma_store");
+    store(t, copy_shape(read_stored_box(t, map, coordinates, dims, "tma_store")), source, false, "tma_store");
 }
 
 void tma_reduce_add(const tensor_map *map, uint32_t source, const int32_t *coordinates, unsigned dims) {
     thread &t = enter(__builtin_return_address(0));
-    store(t, copy_shape(read_box(t, map, coordinates, dims, "tma_reduce_add")), source, true, "tma_reduce_add");
+    store(t, copy_shape(read_stored_box(t, map, coordinates, dims, "tma_reduce_add")), source, true, "tma_reduce_add");
 }
 
 void tma_prefetch(const tensor_map *map, unsigned dims) {

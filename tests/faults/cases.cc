@@ -84,6 +84,7 @@ void add_copies(std::vector<fault_case> &all) {
     all.push_back(in_cta("ragged_copy", 32, fault::alignment, {0}));
     all.push_back(in_cta("wrong_dimensions", 32, fault::tensor_map, {0}));
     all.push_back(in_cta("ragged_box", 32, fault::tensor_map, {0}));
+    all.push_back(in_cta("store_below_zero", 128, fault::tensor_map, {0}));
     all.push_back(in_cta("no_map", 32, fault::tensor_map, {0}));
 }
 

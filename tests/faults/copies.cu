@@ -199,6 +199,17 @@ MM_KERNEL(ragged_box, plant, 32) {
     wait_phase(bar, 0);
 }
 
+MM_KERNEL(store_below_zero, plant, 128) {
+    write_box(smem_base());
+    fence_async_shared();
+    cta_sync();
+    if (thread_index() == 0) {
+        tma_store<2>(&p.out_swizzled, smem_base(), {0, p.planted ? -1 : 1}); /* here: store_below_zero */
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
+
 /* The map is read from memory that holds no map. */
 MM_KERNEL(no_map, plant, 32) {
     const smem_t bar = smem_base(), data = bar + DATA;
