@@ -70,9 +70,13 @@ static void sort_pieces(struct piece *pieces, size_t count) {
     }
 }
 
+/* A dimension of one element is not stepped along: its stride may be of any size. */
 static void add_strides(struct mm_lattice *lattice, const struct piece *piece, int sign) {
     const mmoe_tensor *tensor = piece->argument->tensor;
     for (int i = piece->expert >= 0; i < tensor->dims; i++) {
+        if (tensor->shape[i] == 1) {
+            continue;
+        }
         mm_lattice_add(lattice, sign * tensor->stride[i] * mm_dtype_bytes(tensor->dtype), 0, tensor->shape[i] - 1);
     }
 }

@@ -95,10 +95,47 @@ static void inputs_may_share_memory_and_be_empty(void **state) {
     rig_batch_free(&batch);
 }
 
+/* A dimension of one element is not stepped along. x and y lie between one another's elements, so that the search for
+ * a shared address looks at all strides. */
+static void one_token_on_a_rank(struct rig_rank *rank, void *context) {
+    struct rig_batch *batch = context;
+    mmoe_layer *layer;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &batch->layer, &layer));
+    struct rig_call call = rig_call_make(rank, batch, &plan_kept, NULL, 0xff);
+    uint16_t woven[2 * HIDDEN];
+    for (int h = 0; h < HIDDEN; h++)
+        woven[2 * h] = batch->x[h];
+    call.forward.x = mmoe_matrix(woven, MMOE_BF16, 1, HIDDEN);
+    call.forward.y = mmoe_matrix(woven + 1, MMOE_BF16, 1, HIDDEN);
+    call.forward.x.stride[1] = call.forward.y.stride[1] = 2;
+    call.forward.x.stride[0] = INT64_MIN;
+    call.forward.y.stride[0] = INT64_MAX;
+    RIG_OK(rank, mmoe_forward(layer, &call.forward));
+    for (int h = 0; h < HIDDEN; h++)
+        batch->y[h] = woven[2 * h + 1];
+    rig_call_free(&call);
+    mmoe_layer_destroy(&layer);
+}
+
+static void a_dimension_of_one_has_any_stride(void **state) {
+    (void)state;
+    const int64_t tokens[] = {1};
+    mmoe_layer_config layer = rig_layer(HIDDEN, INTERMEDIATE, EXPERTS, TOP_K);
+    struct rig_batch batch = rig_batch_make(&layer, 1, tokens, RIG_UNIFORM, 4), again;
+    again = rig_batch_make(&layer, 1, tokens, RIG_UNIFORM, 4);
+    struct rig_world stage = rig_world_make(1, RIG_THREADS, 1, HIDDEN, TOP_K, EXPERTS);
+    rig_world_run(&stage, one_token_on_a_rank, &batch);
+    rig_run(&stage, &again, 1, &plan_kept);
+    assert_memory_equal(batch.y, again.y, HIDDEN * sizeof *batch.y);
+    rig_batch_free(&batch);
+    rig_batch_free(&again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b18_outputs_interleave_with_inputs),
         cmocka_unit_test(inputs_may_share_memory_and_be_empty),
+        cmocka_unit_test(a_dimension_of_one_has_any_stride),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
