@@ -69,7 +69,7 @@ static const struct argp_option common[] = {
     {"capacity", KEY_CAPACITY, "ROWS", 0, "fixed buffers for so many received rows (default: they grow)", 3},
     {"drop", KEY_DROP, NULL, 0, "drop the rows past the capacity", 3},
     {NULL, 0, NULL, 0, "Running:", 4},
-    {"backend", KEY_BACKEND, "NAME", 0, "the backend (default: the best one present)", 4},
+    {"backend", KEY_BACKEND, "NAME", 0, "the backend (default cpu)", 4},
     {"threads", KEY_THREADS, "N", 0, "CPU threads of each rank (default: its share of the cores)", 4},
     {"json", KEY_JSON, NULL, 0, "print one JSON object instead of text", 4},
     {"progress", KEY_PROGRESS, NULL, 0, "show progress even when stderr is no terminal", 4},

@@ -147,7 +147,7 @@ typedef struct mmoe_group_config {
     int64_t arrive_timeout_ms;   /* for peers to arrive at set-up or at a call: default 600000 (10 minutes) */
     int64_t progress_timeout_ms; /* for everything else, once all have arrived: default 30000 */
     int32_t threads;             /* CPU threads of this rank; default 0: its share of the cores */
-    const char *backend;         /* agreed: "cuda" or "cpu"; default NULL: the best one that is present */
+    const char *backend;         /* agreed: "cuda" or "cpu"; default NULL: "cpu" */
     const char *name;            /* agreed: tells groups apart that one environment or path makes; default "" */
 } mmoe_group_config;
 

@@ -79,10 +79,10 @@ struct mm_backend {
     mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
 };
 
-/* The backends of this build, best first, ended by NULL. */
+/* The backends of this build, ended by NULL. */
 extern const struct mm_backend *const mm_backends[];
 
-/* By name, or the first one present when `name` is NULL. */
+/* By name; NULL: the CPU backend. */
 mmoe_status mm_backend_find(const char *name, const struct mm_backend **backend);
 
 #endif

@@ -34,19 +34,10 @@ static mmoe_status find_named(const char *name, const struct mm_backend **backen
     return mm_fail(MMOE_INVALID_ARGUMENT, "backend is \"%s\", expected one of this build: %s", name, text);
 }
 
-static mmoe_status find_best(const struct mm_backend **backend) {
-    char text[NAMES_BYTES];
-    for (const struct mm_backend *const *each = mm_backends; *each != NULL; each++) {
-        if ((*each)->present(text, sizeof text)) {
-            *backend = *each;
-            return MMOE_OK;
-        }
-    }
-    list_names(text);
-    return mm_fail(MMOE_UNSUPPORTED, "no backend of this build can run on this machine: %s", text);
-}
+/* A program that names no backend has its tensors in ordinary memory, so the default does not depend on the machine. */
+#define DEFAULT_BACKEND "cpu"
 
 mmoe_status mm_backend_find(const char *name, const struct mm_backend **backend) {
     *backend = NULL;
-    return name != NULL ? find_named(name, backend) : find_best(backend);
+    return find_named(name != NULL ? name : DEFAULT_BACKEND, backend);
 }
