@@ -194,7 +194,6 @@ void machine::launch(stream s, const struct launch &l) {
     if (l.parameter_bytes > 0)
         memcpy(g->parameters, l.parameters, l.parameter_bytes);
     g->device = self->streams[s]->device;
-    g->on = s;
     self->host_released();
     g->host = self->pool.copy(self->host);
     stream_queue::item i;

@@ -124,7 +124,6 @@ struct warp {
     uint32_t gathered = 0;
     aligned gathers = aligned::NONE;
     uint64_t signature = 0; /* what must be equal in all lanes */
-    const void *gather_where = nullptr;
     uint64_t given[32] = {};
     uint32_t result[32] = {};
     uint32_t matrices[32][4] = {};
@@ -207,7 +206,6 @@ struct grid {
     std::unique_ptr<char[]> storage;
     void *parameters = nullptr;
     unsigned device = 0;
-    stream on = 0;
     std::vector<unsigned> order; /* clusters still to start, last first */
     unsigned resident = 0;       /* CTAs at once */
     unsigned running = 0;

@@ -204,11 +204,11 @@ void fail(thread &t, fault kind, const char *format, ...) {
     give_up(t);
 }
 
-std::string place_text(const cta &c, size_t offset) {
+static std::string place_text(const cta &c, size_t offset) {
     return format_text("shared memory of CTA %u at +0x%zx", c.index, offset);
 }
 
-std::string place_text(const allocation &a, size_t offset) {
+static std::string place_text(const allocation &a, size_t offset) {
     return format_text("%s memory at %p, +%zu in an allocation of %zu bytes",
                        a.device < 0 ? "host" : ("device " + std::to_string(a.device) + "'s").c_str(),
                        (void *)(a.data + offset), offset, a.bytes);
