@@ -1,6 +1,7 @@
 /* A rank that works is not given up, however long it takes; one that does nothing is, in time. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -192,10 +193,61 @@ static void who_works_in_an_earlier_call_is_not_given_up(void **state) {
     prove_patience(work_in_an_earlier_call);
 }
 
+/* ---- While the waiting rank itself is stopped ---------------------------------------------------- */
+
+#define STOP_LIMIT_MS 2000
+#define STOP_MS 2500  /* past the limit */
+#define AROUND_MS 200 /* before and after the stop, far from the limit */
+
+struct pause {
+    struct crew crew;
+    _Atomic pid_t waiting; /* rank 0 */
+};
+
+/* Rank 1 shows nothing in all that time: as if both had been stopped. */
+static void stop_and_owe(struct rig_rank *rank, mmoe_group *group, struct pause *pause) {
+    while (atomic_load(&pause->waiting) == 0) {
+        usleep(1000);
+    }
+    usleep(AROUND_MS * 1000);
+    RIG_EXPECT(rank, kill(atomic_load(&pause->waiting), SIGSTOP) == 0, "rank 0 can't be stopped");
+    usleep(STOP_MS * 1000);
+    RIG_EXPECT(rank, kill(atomic_load(&pause->waiting), SIGCONT) == 0, "rank 0 can't go on");
+    usleep(AROUND_MS * 1000);
+    RIG_OK(rank, mm_call_arrived(group, 0, MM_ARRIVAL_ROWS, 1));
+}
+
+static void wait_while_stopped(struct rig_rank *rank, void *context) {
+    struct pause *pause = context;
+    mmoe_group *group;
+    RIG_OK(rank, crew_join(&pause->crew, rank->rank, &group));
+    RIG_OK(rank, begin_and_post(group));
+    RIG_OK(rank, mm_call_meet(group));
+    if (rank->rank == 1) {
+        stop_and_owe(rank, group, pause);
+    } else {
+        const int64_t counts[MMOE_MAX_WORLD] = {[1] = 1};
+        group->config.progress_timeout_ms = STOP_LIMIT_MS;
+        atomic_store(&pause->waiting, getpid());
+        RIG_OK(rank, mm_call_await(group, MM_ARRIVAL_ROWS, counts));
+    }
+    mm_call_end(group);
+    mm_group_free(group);
+}
+
+static void the_time_of_an_own_stop_counts_against_nobody(void **state) {
+    (void)state;
+    struct pause *pause = rig_shared(sizeof *pause);
+    pause->crew = crew_of(2, RIG_PROCESSES);
+    crew_run(&pause->crew, wait_while_stopped, pause);
+    rig_shared_free(pause);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_works_is_not_given_up),
         cmocka_unit_test(who_works_in_an_earlier_call_is_not_given_up),
+        cmocka_unit_test(the_time_of_an_own_stop_counts_against_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,10 @@ static void overflow_body(struct rig_rank *rank, void *context) {
         RIG_EXPECT(rank, status == MMOE_CAPACITY, "status is %s: %s", mmoe_status_name(status), text);
         RIG_EXPECT(rank, strstr(text, "rank 1") && strstr(text, "32") && strstr(text, "8"),
                    "rank, demand and capacity are not all in the text: %s", text);
+        RIG_EXPECT(rank, mmoe_saved_plan(saved) == NULL, "the plan of a failed forward is given out");
+        status = mmoe_backward(layer, &call.backward);
+        RIG_EXPECT(rank, status == MMOE_INVALID_ARGUMENT && strstr(mmoe_last_error(), "saved holds no forward"),
+                   "a backward of a failed forward: %s: %s", mmoe_status_name(status), mmoe_last_error());
         RIG_EXPECT(rank, rig_call_untouched(&call), "a call over capacity wrote");
         rig_call_free(&call);
         if (!rig_step(rank, layer, saved, &overflow->fits, &options, 0xff))
