@@ -42,10 +42,10 @@ def test_info_says_what_is_missing():
     assert "GPU 1, simulated GPU" in text
 
 
-def test_the_gpu_is_the_default():
+def test_the_cpu_is_the_default():
     default, cuda, cpu = (record("run", *SHAPE, *backend)["checksums"]
                           for backend in ([], ["--backend", "cuda"], ["--backend", "cpu"]))
-    assert default == cuda != cpu
+    assert default == cpu != cuda
 
 
 def test_forward_and_backward_are_right():
