@@ -9,11 +9,7 @@
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_args *args) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
-    const struct {
-        const char *name;
-        const mmoe_tensor *tensor;
-        mmoe_status (*check)(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
-    } all[] = {
+    const struct mm_cuda_input all[] = {
         {"x", &args->x, mm_cuda_check_tokens},
         {"dy", &args->dy, mm_cuda_check_tokens},
         {"gate", &args->gate, mm_cuda_check_weight},
@@ -25,11 +21,7 @@ static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_arg
         {"dup", &args->dup, mm_cuda_check_weight},
         {"ddown", &args->ddown, mm_cuda_check_weight},
     };
-    mmoe_status status = MMOE_OK;
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == MMOE_OK; i++) {
-        status = all[i].check(&cuda->gpu, all[i].name, all[i].tensor);
-    }
-    return status;
+    return mm_cuda_check_inputs(&cuda->gpu, all, sizeof all / sizeof all[0]);
 }
 
 static mmoe_status reserve(struct mm_cuda_call *call, const mmoe_backward_args *args, bool recompute) {

@@ -9,11 +9,7 @@
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args *args) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
-    const struct {
-        const char *name;
-        const mmoe_tensor *tensor;
-        mmoe_status (*check)(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
-    } all[] = {
+    const struct mm_cuda_input all[] = {
         {"x", &args->x, mm_cuda_check_tokens},
         {"ids", &args->ids, mm_cuda_check_tokens},
         {"weights", &args->weights, mm_cuda_check_tokens},
@@ -22,11 +18,7 @@ static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args
         {"down", &args->down, mm_cuda_check_weight},
         {"y", &args->y, mm_cuda_check_tokens},
     };
-    mmoe_status status = MMOE_OK;
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == MMOE_OK; i++) {
-        status = all[i].check(&cuda->gpu, all[i].name, all[i].tensor);
-    }
-    return status;
+    return mm_cuda_check_inputs(&cuda->gpu, all, sizeof all / sizeof all[0]);
 }
 
 /* Where this call keeps rows and plan; NULL: nowhere. */

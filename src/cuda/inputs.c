@@ -83,3 +83,11 @@ mmoe_status mm_cuda_check_weight(const struct mm_gpu *gpu, const char *name, con
     }
     return status;
 }
+
+mmoe_status mm_cuda_check_inputs(const struct mm_gpu *gpu, const struct mm_cuda_input *inputs, size_t count) {
+    mmoe_status status = MMOE_OK;
+    for (size_t i = 0; i < count && status == MMOE_OK; i++) {
+        status = inputs[i].check(gpu, inputs[i].name, inputs[i].tensor);
+    }
+    return status;
+}

@@ -12,6 +12,15 @@ mmoe_status mm_cuda_check_tokens(const struct mm_gpu *gpu, const char *name, con
  * aligned. MMOE_UNSUPPORTED for another layout. */
 mmoe_status mm_cuda_check_weight(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
 
+/* A tensor of a call and what it has to be; all of them, up to the first that is not. */
+struct mm_cuda_input {
+    const char *name;
+    const mmoe_tensor *tensor;
+    mmoe_status (*check)(const struct mm_gpu *gpu, const char *name, const mmoe_tensor *tensor);
+};
+
+mmoe_status mm_cuda_check_inputs(const struct mm_gpu *gpu, const struct mm_cuda_input *inputs, size_t count);
+
 /* The matrix of one local expert. */
 void *mm_expert_data(const mmoe_tensor *tensor, int64_t expert);
 

@@ -195,8 +195,8 @@ MM_DEVICE void consume(const dgate_up_params &p) {
     row_task task;
     float d[128];
     while (row_walk_next(walk, p.segments, task)) {
-        const float *weights = p.row_weight + task.row + warp_row() + lane_index() / 4;
-        row_state state = {{bits_float(load_u32(weights)), bits_float(load_u32(weights + 8))}, {0, 0}};
+        row_state state = {};
+        load_row_weights(state.weight, p.row_weight, task.row + (int32_t)warp_row());
         multiply<K_MAJOR, MN_MAJOR>(d, at, p.hidden / TILE_DEPTH);
         if (p.clamp)
             epilogue<true>(d, p, task, at, state);

@@ -30,8 +30,8 @@ MM_DEVICE void consume(const down_params &p) {
     float d[128];
     while (row_walk_next(walk, p.segments, task)) {
         const int32_t row = task.row + (int32_t)warp_row();
-        const float *weights = p.row_weight + row + lane_index() / 4;
-        const float weight[2] = {bits_float(load_u32(weights)), bits_float(load_u32(weights + 8))};
+        float weight[2];
+        load_row_weights(weight, p.row_weight, row);
         multiply<K_MAJOR, K_MAJOR>(d, at, p.intermediate / TILE_DEPTH);
 #pragma unroll
         for (uint32_t i = 0; i < 128; i++)

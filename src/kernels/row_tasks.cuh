@@ -56,4 +56,11 @@ MM_DEVICE bool row_walk_next(row_walk &walk, const row_segments &segments, row_t
     return true;
 }
 
+/* The router weights of the two rows that this thread holds of its warp's 16, which start at `row`. */
+MM_DEVICE void load_row_weights(float (&weight)[2], const float *row_weight, int32_t row) {
+    const float *first = row_weight + row + lane_index() / 4;
+    weight[0] = bits_float(load_u32(first));
+    weight[1] = bits_float(load_u32(first + 8));
+}
+
 #endif

@@ -84,4 +84,23 @@ MM_DEVICE void store_zeros(const wgrad_params &p, const wgrad_task &task, int32_
     }
 }
 
+/* The consumers' tasks. Pieces hold `piece_columns`; epilogue(d, task) takes a tile's sums out. */
+template <typename tile_epilogue>
+MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, staging &out,
+                             const tile_epilogue &epilogue) {
+    ring at = {0, 0};
+    wgrad_walk walk = wgrad_walk_begin(p);
+    wgrad_task task;
+    float d[128];
+    while (wgrad_walk_next(walk, p, task)) {
+        if (task.steps == 0) {
+            store_zeros(p, task, piece_columns, out);
+            continue;
+        }
+        multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
+        epilogue(d, task);
+    }
+    bulk_wait<0>();
+}
+
 #endif

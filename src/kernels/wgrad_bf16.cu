@@ -69,20 +69,8 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 }
 
 MM_DEVICE void consume(const wgrad_params &p) {
-    ring at = {0, 0};
-    wgrad_walk walk = wgrad_walk_begin(p);
-    wgrad_task task;
     old_pieces old = old_pieces_begin();
-    float d[128];
-    while (wgrad_walk_next(walk, p, task)) {
-        if (task.steps == 0) {
-            store_zeros(p, task, 64, old.out);
-            continue;
-        }
-        multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
-        epilogue(d, p, task, old);
-    }
-    bulk_wait<0>();
+    wgrad_consume(p, 64, old.out, [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
 }
 
 MM_KERNEL(mm_wgrad_bf16, wgrad_params, CTA_THREADS) {

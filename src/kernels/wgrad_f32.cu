@@ -46,20 +46,9 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 }
 
 MM_DEVICE void consume(const wgrad_params &p) {
-    ring at = {0, 0};
-    wgrad_walk walk = wgrad_walk_begin(p);
-    wgrad_task task;
     staging out = staging_begin();
-    float d[128];
-    while (wgrad_walk_next(walk, p, task)) {
-        if (task.steps == 0) {
-            store_zeros(p, task, PIECE_COLUMNS, out);
-            continue;
-        }
-        multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
-        epilogue(d, p, task, out);
-    }
-    bulk_wait<0>();
+    wgrad_consume(p, PIECE_COLUMNS, out,
+                  [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, out); });
 }
 
 MM_KERNEL(mm_wgrad_f32, wgrad_params, CTA_THREADS) {

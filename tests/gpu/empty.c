@@ -1,7 +1,5 @@
 /* Experts, tokens and slots that have nothing to do, on one GPU. */
-#include <string.h>
-
-#include "base/bf16.h"
+#include "layer/zeros.h"
 #include "support.h"
 
 /* The comparison with the oracle demands exact zeros, or unchanged bits, of an expert without rows. */
@@ -97,49 +95,17 @@ static void b06_skip_at_any_row(void **state) {
     }
 }
 
-/* ---- B23: zeros in, zeros out. The arms change x, dy and the weights of a batch in place. ---- */
-
-static void one_in_a_zero_matrix(struct rig_batch *batch) {
-    memset(batch->x, 0, (size_t)rig_batch_values(batch) * sizeof *batch->x);
-    batch->x[5 * batch->layer.hidden + 200] = mm_bf16_from_float(1);
-}
-
-static void zero_token(struct rig_batch *batch) {
-    memset(batch->x, 0, (size_t)batch->layer.hidden * sizeof *batch->x);
-    memset(batch->dy + batch->layer.hidden, 0, (size_t)batch->layer.hidden * sizeof *batch->dy);
-}
-
-static void zero_expert(struct rig_batch *batch) {
-    const size_t bytes = (size_t)(rig_batch_stack(batch) / batch->layer.experts) * sizeof *batch->gate;
-    memset(batch->gate, 0, bytes);
-    memset(batch->up, 0, bytes);
-    memset(batch->down, 0, bytes);
-}
-
-static void negative_zeros(struct rig_batch *batch) {
-    for (int64_t i = 0; i < 3 * batch->layer.hidden; i++)
-        batch->x[i] = batch->dy[i] = 0x8000;
-}
-
-/* The part of each row past the last multiple of 128. */
-static void zero_tail(struct rig_batch *batch) {
-    const int64_t hidden = batch->layer.hidden;
-    for (int64_t t = 0; t < batch->total; t++)
-        for (int64_t h = hidden - hidden % 128; h < hidden; h++)
-            batch->x[t * hidden + h] = 0;
-}
+/* ---- B23: zeros in, zeros out ---- */
 
 static void b23_zeros_in_zeros_out(void **state) {
     (void)state;
-    void (*const arms[])(struct rig_batch *) = {one_in_a_zero_matrix, zero_token, zero_expert, negative_zeros,
-                                                zero_tail};
     mmoe_layer_config layer = rig_layer(320, 64, 4, 2);
     const int64_t tokens = 40;
     const struct rig_options options = {0};
-    const int count = rig_scaled("kinds of zeros", COUNT(arms), 2);
+    const int count = rig_scaled("kinds of zeros", ZEROED_BATCHES, 2);
     for (int arm = 0; arm < count; arm++) {
         struct rig_batch batch = rig_batch_make(&layer, 1, &tokens, RIG_UNIFORM, 50);
-        arms[arm](&batch);
+        zeroed_batches[arm](&batch);
         struct rig_world world = rig_world_for(&batch, 1, RIG_THREADS);
         rig_prove(&world, &batch, 1, &options);
         rig_batch_free(&batch);

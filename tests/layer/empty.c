@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/bf16.h"
+#include "layer/zeros.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -69,7 +69,7 @@ static void b03_idle_rank_takes_part(void **state) {
     };
     mmoe_layer_config layer = rig_layer(12, 10, 4, 1);
     struct rig_options options = {0};
-    for (int arm = 0; arm < COUNT(arms); arm++)
+    for (int arm = 0; arm < ZEROED_BATCHES; arm++)
         for (int kind = RIG_THREADS; kind <= RIG_PROCESSES; kind++) {
             struct rig_batch batches[3];
             for (int step = 0; step < 3; step++)
@@ -133,54 +133,22 @@ static void b06_skip_at_any_row(void **state) {
     (void)state;
     bool (*const arms[])(int64_t) = {all_but_first,    all_but_last, every_other, all_but_a_block,
                                      one_past_a_block, a_full_block, none};
-    for (int arm = 0; arm < COUNT(arms); arm++)
+    for (int arm = 0; arm < ZEROED_BATCHES; arm++)
         prove_skip(arms[arm]);
 }
 
-/* ---- B23: zeros in, zeros out. The arms change x, dy and the weights of a batch in place. */
-
-static void one_in_a_zero_matrix(struct rig_batch *batch) {
-    memset(batch->x, 0, (size_t)rig_batch_values(batch) * sizeof *batch->x);
-    batch->x[5 * batch->layer.hidden + 200] = mm_bf16_from_float(1);
-}
-
-static void zero_token(struct rig_batch *batch) {
-    memset(batch->x, 0, (size_t)batch->layer.hidden * sizeof *batch->x);
-    memset(batch->dy + batch->layer.hidden, 0, (size_t)batch->layer.hidden * sizeof *batch->dy);
-}
-
-static void zero_expert(struct rig_batch *batch) {
-    size_t bytes = (size_t)(rig_batch_stack(batch) / batch->layer.experts) * sizeof *batch->gate;
-    memset(batch->gate, 0, bytes);
-    memset(batch->up, 0, bytes);
-    memset(batch->down, 0, bytes);
-}
-
-static void negative_zeros(struct rig_batch *batch) {
-    for (int64_t i = 0; i < 3 * batch->layer.hidden; i++)
-        batch->x[i] = batch->dy[i] = 0x8000;
-}
-
-/* The part of each row past the last multiple of 128. */
-static void zero_tail(struct rig_batch *batch) {
-    int64_t hidden = batch->layer.hidden;
-    for (int64_t t = 0; t < batch->total; t++)
-        for (int64_t h = hidden - hidden % 128; h < hidden; h++)
-            batch->x[t * hidden + h] = 0;
-}
+/* ---- B23: zeros in, zeros out ---- */
 
 static void b23_zeros_in_zeros_out(void **state) {
     (void)state;
-    void (*const arms[])(struct rig_batch *) = {one_in_a_zero_matrix, zero_token, zero_expert, negative_zeros,
-                                                zero_tail};
     mmoe_layer_config layer = rig_layer(264, 40, 4, 2);
     const int64_t tokens[2] = {17, 23};
     struct rig_options options = {0};
-    for (int arm = 0; arm < COUNT(arms); arm++) {
+    for (int arm = 0; arm < ZEROED_BATCHES; arm++) {
         struct rig_batch batches[3];
         for (int step = 0; step < 3; step++) {
             batches[step] = rig_batch_make(&layer, 2, tokens, RIG_UNIFORM, 50 + (uint64_t)step);
-            arms[arm](&batches[step]);
+            zeroed_batches[arm](&batches[step]);
         }
         struct rig_world world = rig_world_for(batches, 3, RIG_THREADS);
         rig_prove(&world, batches, 3, &options);

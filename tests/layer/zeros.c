@@ -1,0 +1,38 @@
+/* Batches with zeros in them; see zeros.h. */
+#include <string.h>
+
+#include "base/bf16.h"
+#include "layer/zeros.h"
+
+static void one_in_a_zero_matrix(struct rig_batch *batch) {
+    memset(batch->x, 0, (size_t)rig_batch_values(batch) * sizeof *batch->x);
+    batch->x[5 * batch->layer.hidden + 200] = mm_bf16_from_float(1);
+}
+
+static void zero_token(struct rig_batch *batch) {
+    memset(batch->x, 0, (size_t)batch->layer.hidden * sizeof *batch->x);
+    memset(batch->dy + batch->layer.hidden, 0, (size_t)batch->layer.hidden * sizeof *batch->dy);
+}
+
+static void zero_expert(struct rig_batch *batch) {
+    size_t bytes = (size_t)(rig_batch_stack(batch) / batch->layer.experts) * sizeof *batch->gate;
+    memset(batch->gate, 0, bytes);
+    memset(batch->up, 0, bytes);
+    memset(batch->down, 0, bytes);
+}
+
+static void negative_zeros(struct rig_batch *batch) {
+    for (int64_t i = 0; i < 3 * batch->layer.hidden; i++)
+        batch->x[i] = batch->dy[i] = 0x8000;
+}
+
+/* The part of each row past the last multiple of 128. */
+static void zero_tail(struct rig_batch *batch) {
+    int64_t hidden = batch->layer.hidden;
+    for (int64_t t = 0; t < batch->total; t++)
+        for (int64_t h = hidden - hidden % 128; h < hidden; h++)
+            batch->x[t * hidden + h] = 0;
+}
+
+void (*const zeroed_batches[ZEROED_BATCHES])(struct rig_batch *batch) = {one_in_a_zero_matrix, zero_token, zero_expert,
+                                                                         negative_zeros, zero_tail};
