@@ -69,7 +69,7 @@ static void b03_idle_rank_takes_part(void **state) {
     };
     mmoe_layer_config layer = rig_layer(12, 10, 4, 1);
     struct rig_options options = {0};
-    for (int arm = 0; arm < ZEROED_BATCHES; arm++)
+    for (int arm = 0; arm < COUNT(arms); arm++)
         for (int kind = RIG_THREADS; kind <= RIG_PROCESSES; kind++) {
             struct rig_batch batches[3];
             for (int step = 0; step < 3; step++)
@@ -133,7 +133,7 @@ static void b06_skip_at_any_row(void **state) {
     (void)state;
     bool (*const arms[])(int64_t) = {all_but_first,    all_but_last, every_other, all_but_a_block,
                                      one_past_a_block, a_full_block, none};
-    for (int arm = 0; arm < ZEROED_BATCHES; arm++)
+    for (int arm = 0; arm < COUNT(arms); arm++)
         prove_skip(arms[arm]);
 }
 
