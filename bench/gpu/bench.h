@@ -32,17 +32,27 @@ int bench_products_bind(struct bench_products *products, const char *operand, vo
  * gradients. */
 int bench_products_run(struct bench_products *products, const char *product, int wide, int accumulate, void *stream);
 
+/* ---- Group ---- */
+
+struct bench_group;
+
+/* `world` 1: this process alone. More: this process as one of the ranks that the environment names, as torchrun sets
+ * it. For layers of these sizes and up to `max_tokens` tokens a call; `name` tells groups of one environment apart. */
+int bench_group_make(const char *backend, const char *name, int world, int64_t hidden, int64_t experts, int64_t top_k,
+                     int64_t max_tokens, struct bench_group **made);
+void bench_group_free(struct bench_group *group);
+
 /* ---- Layer ---- */
 
 struct bench_layer;
 
-/* On one rank, for up to `max_tokens` tokens a call. `keep`: an mmoe_keep. */
-int bench_layer_make(int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k, int64_t max_tokens, int keep,
-                     struct bench_layer **made);
+/* `capacity`: the rows that a rank may receive, or 0 for buffers that grow. `keep`: an mmoe_keep. */
+int bench_layer_make(struct bench_group *group, int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k,
+                     int64_t capacity, int keep, struct bench_layer **made);
 void bench_layer_free(struct bench_layer *layer);
 
 /* "x", "y", "dy", "dx" [T, H] bf16, "ids" [T, K] int64, "weights", "dweights" [T, K] fp32, weights and gradients as
- * above. A gradient that is not bound is left out. */
+ * above, of the rank's own E / W experts. A gradient that is not bound is left out. */
 int bench_layer_bind(struct bench_layer *layer, const char *operand, void *address);
 
 /* Queue a call. `wide`: fp32 gradients of weights, which are overwritten. `timed`: waits for the end and notes the
@@ -53,5 +63,8 @@ int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, in
 /* Of the last timed call: "plan", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total". Negative for any
  * other name. */
 double bench_layer_seconds(const struct bench_layer *layer, const char *phase);
+
+/* Of the last timed call: "rows", "padded_rows", "bytes_pulled", "bytes_pushed". Negative for any other name. */
+int64_t bench_layer_count(const struct bench_layer *layer, const char *what);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "bench.h"
-#include "megamoe.h"
+#include "group.h"
 
 enum operand { X, IDS, WEIGHTS, W13, W2, Y, DY, DX, DWEIGHTS, DW13, DW2, OPERANDS };
 
@@ -14,10 +14,10 @@ static const char *const operand_names[OPERANDS] = {
 };
 
 struct bench_layer {
-    mmoe_group *group;
     mmoe_layer *layer;
     mmoe_saved *saved;
     mmoe_layer_config config;
+    int64_t local_experts;
     mmoe_keep keep;
     void *address[OPERANDS];
     mmoe_report report;
@@ -25,35 +25,28 @@ struct bench_layer {
 
 /* ---- Making ---- */
 
-static mmoe_status make(struct bench_layer *layer, int64_t max_tokens) {
-    mmoe_group_config group = mmoe_group_config_default();
-    group.max_tokens = max_tokens;
-    group.max_hidden = layer->config.hidden;
-    group.max_top_k = layer->config.top_k;
-    group.max_experts = layer->config.experts;
-    group.backend = "cuda";
-    mmoe_status status = mmoe_group_create_threads(&group, 1, &layer->group);
-    if (status == MMOE_OK) {
-        status = mmoe_layer_create(layer->group, &layer->config, &layer->layer);
-    }
-    return status == MMOE_OK ? mmoe_saved_create(layer->layer, layer->keep, &layer->saved) : status;
-}
-
-int bench_layer_make(int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k, int64_t max_tokens, int keep,
-                     struct bench_layer **made) {
+int bench_layer_make(struct bench_group *group, int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k,
+                     int64_t capacity, int keep, struct bench_layer **made) {
     mmoe_status status = mm_alloc_zero((void **)made, sizeof **made, "the layer");
     if (status != MMOE_OK) {
         return status;
     }
-    (*made)->config = mmoe_layer_config_default();
-    (*made)->config.hidden = hidden;
-    (*made)->config.intermediate = intermediate;
-    (*made)->config.experts = experts;
-    (*made)->config.top_k = top_k;
-    (*made)->keep = keep == MMOE_KEEP_ROWS ? MMOE_KEEP_ROWS : MMOE_KEEP_PLAN;
-    status = make(*made, max_tokens);
+    struct bench_layer *layer = *made;
+    layer->config = mmoe_layer_config_default();
+    layer->config.hidden = hidden;
+    layer->config.intermediate = intermediate;
+    layer->config.experts = experts;
+    layer->config.top_k = top_k;
+    layer->config.capacity_policy = capacity > 0 ? MMOE_CAPACITY_FIXED : MMOE_CAPACITY_GROW;
+    layer->config.capacity = capacity;
+    layer->local_experts = experts / mmoe_group_world(group->group);
+    layer->keep = keep == MMOE_KEEP_ROWS ? MMOE_KEEP_ROWS : MMOE_KEEP_PLAN;
+    status = mmoe_layer_create(group->group, &layer->config, &layer->layer);
+    if (status == MMOE_OK) {
+        status = mmoe_saved_create(layer->layer, layer->keep, &layer->saved);
+    }
     if (status != MMOE_OK) {
-        bench_layer_free(*made);
+        bench_layer_free(layer);
         *made = NULL;
     }
     return status;
@@ -62,7 +55,6 @@ int bench_layer_make(int64_t hidden, int64_t intermediate, int64_t experts, int6
 void bench_layer_free(struct bench_layer *layer) {
     mmoe_saved_destroy(&layer->saved);
     mmoe_layer_destroy(&layer->layer);
-    mmoe_group_destroy(&layer->group);
     mm_free(&layer);
 }
 
@@ -84,18 +76,18 @@ static mmoe_tensor tokens_of(const struct bench_layer *layer, enum operand opera
     return address != NULL ? mmoe_matrix(address, dtype, tokens, columns) : (mmoe_tensor){0};
 }
 
-/* A weight, or its gradient: [E, 2I, H], or [E, H, I]. */
+/* A weight, or its gradient: [El, 2I, H], or [El, H, I]. */
 static mmoe_tensor joint_of(const struct bench_layer *layer, enum operand operand, mmoe_dtype dtype) {
     const mmoe_layer_config *config = &layer->config;
     void *address = layer->address[operand];
-    return address != NULL ? mmoe_stack(address, dtype, config->experts, 2 * config->intermediate, config->hidden)
+    return address != NULL ? mmoe_stack(address, dtype, layer->local_experts, 2 * config->intermediate, config->hidden)
                            : (mmoe_tensor){0};
 }
 
 static mmoe_tensor down_of(const struct bench_layer *layer, enum operand operand, mmoe_dtype dtype) {
     const mmoe_layer_config *config = &layer->config;
     void *address = layer->address[operand];
-    return address != NULL ? mmoe_stack(address, dtype, config->experts, config->hidden, config->intermediate)
+    return address != NULL ? mmoe_stack(address, dtype, layer->local_experts, config->hidden, config->intermediate)
                            : (mmoe_tensor){0};
 }
 
@@ -153,6 +145,25 @@ double bench_layer_seconds(const struct bench_layer *layer, const char *phase) {
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
         if (strcmp(phases[i].name, phase) == 0) {
             return phases[i].seconds;
+        }
+    }
+    return -1;
+}
+
+int64_t bench_layer_count(const struct bench_layer *layer, const char *what) {
+    const mmoe_report *report = &layer->report;
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {
+        {"rows", report->rows},
+        {"padded_rows", report->padded_rows},
+        {"bytes_pulled", report->bytes_pulled},
+        {"bytes_pushed", report->bytes_pushed},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (strcmp(counts[i].name, what) == 0) {
+            return counts[i].value;
         }
     }
     return -1;

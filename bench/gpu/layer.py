@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import measure
-from library import KEEP_PLAN, KEEP_ROWS, Layer
+from library import KEEP_PLAN, KEEP_ROWS, Group, Layer
 from measure import Variant, Wrong, relative_error
 
 TOKENS, TOP_K = 16384, 8
@@ -101,9 +101,9 @@ def outputs(data):
 
 
 class Ours:
-    def __init__(self, library, data, results, keep):
+    def __init__(self, group, data, results, keep):
         case = data.case
-        self.layer = Layer(library, case.hidden, case.intermediate, case.experts, TOP_K, TOKENS, keep)
+        self.layer = Layer(group, case.hidden, case.intermediate, case.experts, TOP_K, keep)
         self.layer.bind(x=data.x, ids=data.ids, weights=data.weights, w13=data.w13, w2=data.w2, dy=data.dy, **results)
 
     def forward(self, timed=False):
@@ -178,11 +178,10 @@ def summary(variants, forward, both):
     return {"forward": round(first, 4), "backward": round(second - first, 4), "both": round(second, 4)}
 
 
-def measure_case(library, case, rounds):
-    data = Data(case)
-    results = outputs(data)
-    rival = Unfused(data)
-    rows, plan = (Ours(library, data, results, keep) for keep in (KEEP_ROWS, KEEP_PLAN))
+def time_case(group, data, rounds):
+    """Variants by name, and the phases of ours."""
+    results, rival = outputs(data), Unfused(data)
+    rows, plan = (Ours(group, data, results, keep) for keep in (KEEP_ROWS, KEEP_PLAN))
     with rows.layer, plan.layer:
         check(rows, rival, results)
         check(plan, rival, results)
@@ -194,7 +193,12 @@ def measure_case(library, case, rounds):
         measure.in_turn(variants, rounds)
         phases = {"rows": rows.phases(), "plan": plan.phases()}
         torch.cuda.synchronize()
-    by_name = {variant.name: variant for variant in variants}
+    return {variant.name: variant for variant in variants}, phases
+
+
+def measure_case(library, case, rounds):
+    with Group(library, case.hidden, case.experts, TOP_K, TOKENS) as group:
+        by_name, phases = time_case(group, Data(case), rounds)
     dense_forward, dense_backward = (by_name[f"dense {call}"].median for call in ("forward", "backward"))
     return {
         "hidden": case.hidden, "intermediate": case.intermediate, "experts": case.experts, "top_k": TOP_K,

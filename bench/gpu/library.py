@@ -11,12 +11,15 @@ FUNCTIONS = {
     "bench_products_first_row": (NUMBER, [ADDRESS, NUMBER]),
     "bench_products_bind": (INT, [ADDRESS, TEXT, ADDRESS]),
     "bench_products_run": (INT, [ADDRESS, TEXT, INT, INT, ADDRESS]),
-    "bench_layer_make": (INT, [NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, INT, ctypes.POINTER(ADDRESS)]),
+    "bench_group_make": (INT, [TEXT, TEXT, INT, NUMBER, NUMBER, NUMBER, NUMBER, ctypes.POINTER(ADDRESS)]),
+    "bench_group_free": (None, [ADDRESS]),
+    "bench_layer_make": (INT, [ADDRESS, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, INT, ctypes.POINTER(ADDRESS)]),
     "bench_layer_free": (None, [ADDRESS]),
     "bench_layer_bind": (INT, [ADDRESS, TEXT, ADDRESS]),
     "bench_layer_forward": (INT, [ADDRESS, NUMBER, INT, ADDRESS]),
     "bench_layer_backward": (INT, [ADDRESS, NUMBER, INT, INT, ADDRESS]),
     "bench_layer_seconds": (ctypes.c_double, [ADDRESS, TEXT]),
+    "bench_layer_count": (NUMBER, [ADDRESS, TEXT]),
 }
 
 KEEP_PLAN, KEEP_ROWS = 0, 1
@@ -44,11 +47,11 @@ def address_of(tensor):
     return tensor if isinstance(tensor, int) else tensor.data_ptr()
 
 
-class Bound:
-    """An object of the library with named operands, which it keeps alive."""
+class Made:
+    """An object of the library, until the end of its `with` block."""
 
     def __init__(self, library, prefix, *arguments):
-        self.library, self.prefix, self.operands = library, prefix, {}
+        self.library, self.prefix = library, prefix
         self.handle = ADDRESS()
         library.call(f"{prefix}_make", *arguments, ctypes.byref(self.handle))
 
@@ -57,15 +60,26 @@ class Bound:
 
     def __exit__(self, *_):
         getattr(self.library.functions, f"{self.prefix}_free")(self.handle)
+
+    def number(self, name, *arguments):
+        return getattr(self.library.functions, f"{self.prefix}_{name}")(self.handle, *arguments)
+
+
+class Bound(Made):
+    """One with named operands, which it keeps alive."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.operands = {}
+
+    def __exit__(self, *_):
+        super().__exit__()
         self.operands = {}
 
     def bind(self, **operands):
         for name, tensor in operands.items():
             self.library.call(f"{self.prefix}_bind", self.handle, name.encode(), address_of(tensor))
             self.operands[name] = tensor
-
-    def number(self, name, *arguments):
-        return getattr(self.library.functions, f"{self.prefix}_{name}")(self.handle, *arguments)
 
 
 class Products(Bound):
@@ -80,11 +94,20 @@ class Products(Bound):
         self.library.call("bench_products_run", self.handle, product.encode(), wide, accumulate, stream)
 
 
-class Layer(Bound):
-    """The whole layer on one rank."""
+class Group(Made):
+    """One rank alone, or with a world of more this process's rank of those that the environment names."""
 
-    def __init__(self, library, hidden, intermediate, experts, top_k, max_tokens, keep):
-        super().__init__(library, "bench_layer", hidden, intermediate, experts, top_k, max_tokens, keep)
+    def __init__(self, library, hidden, experts, top_k, max_tokens, world=1, name="", backend="cuda"):
+        super().__init__(library, "bench_group", backend.encode(), name.encode(), world, hidden, experts, top_k,
+                         max_tokens)
+
+
+class Layer(Bound):
+    """The whole layer on one rank of a group. Its buffers grow, unless it has a capacity."""
+
+    def __init__(self, group, hidden, intermediate, experts, top_k, keep, capacity=0):
+        super().__init__(group.library, "bench_layer", group.handle, hidden, intermediate, experts, top_k, capacity,
+                         keep)
 
     def forward(self, tokens, timed=False, stream=0):
         self.library.call("bench_layer_forward", self.handle, tokens, timed, stream)
@@ -94,3 +117,6 @@ class Layer(Bound):
 
     def seconds(self, phase):
         return self.number("seconds", phase.encode())
+
+    def count(self, what):
+        return self.number("count", what.encode())

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(os.environ["MMOE_SOURCE"]) / "bench/gpu"))
 
 from gpu_memory import Memory, narrow, rounded, wide  # noqa: E402
-from library import KEEP_PLAN, KEEP_ROWS, Failure, Layer, Library, Products  # noqa: E402
+from library import KEEP_PLAN, KEEP_ROWS, Failure, Group, Layer, Library, Products  # noqa: E402
 
 HIDDEN, INNER, ROWS = 64, 128, [3, 0, 130]
 EXPERTS = len(ROWS)
@@ -153,9 +153,18 @@ def test_a_layer_that_is_not_supported_is_refused(library):
         Products(library, 72, INNER, ROWS)
 
 
-@pytest.mark.parametrize("keep", [KEEP_PLAN, KEEP_ROWS])
-def test_layer(library, memory, keep):
-    tokens, top_k = 9, 2
+TOKENS, TOP_K = 9, 2
+
+
+@pytest.fixture(scope="module")
+def group(library):
+    with Group(library, HIDDEN, EXPERTS, TOP_K, TOKENS) as made:
+        yield made
+
+
+@pytest.mark.parametrize("keep, capacity", [(KEEP_PLAN, 0), (KEEP_ROWS, 0), (KEEP_PLAN, TOKENS * TOP_K)])
+def test_layer(group, memory, keep, capacity):
+    tokens, top_k = TOKENS, TOP_K
     random = np.random.default_rng(6)
     x, dy = (rounded(random.standard_normal((tokens, HIDDEN))) for _ in range(2))
     w13 = rounded(random.standard_normal((EXPERTS, 2 * INNER, HIDDEN)) / HIDDEN**0.5)
@@ -172,11 +181,34 @@ def test_layer(library, memory, keep):
             h = gate * sigmoid(gate) * up
             expected[t] += weights[t, k] * (w2[ids[t, k]] @ h)
             gradient[ids[t, k]] += weights[t, k] * np.outer(dy[t], h)
-    with Layer(library, HIDDEN, INNER, EXPERTS, top_k, tokens, keep) as layer:
+    with Layer(group, HIDDEN, INNER, EXPERTS, top_k, keep, capacity) as layer:
         layer.bind(**address)
         layer.forward(tokens, timed=True)
         assert all(layer.seconds(phase) > 0 for phase in ("plan", "dispatch", "gate_up", "down", "combine", "total"))
+        assert layer.count("rows") == tokens * top_k and layer.count("padded_rows") == 128 * len(np.unique(ids))
+        assert layer.count("bytes_pulled") == 0 and layer.count("bytes_pushed") == 0 and layer.count("nothing") < 0
         layer.backward(tokens, timed=True)
         assert layer.seconds("dgrad") > 0 and layer.seconds("wgrad") > 0 and layer.seconds("nothing") < 0
         close(wide(memory.get(address["y"], x.shape, np.uint16)), expected, 5.5e-3)
         close(wide(memory.get(address["dw2"], w2.shape, np.uint16)), gradient, 5.5e-3)
+
+
+def test_more_rows_than_the_capacity_are_refused(group, memory):
+    ids = memory.put(np.zeros((TOKENS, TOP_K), dtype=np.int64))
+    values = memory.put(np.zeros(EXPERTS * 2 * INNER * HIDDEN, dtype=np.uint16))
+    y = memory.put(np.zeros((TOKENS, HIDDEN), dtype=np.uint16))
+    weights = memory.put(np.ones((TOKENS, TOP_K), dtype=np.float32))
+    with Layer(group, HIDDEN, INNER, EXPERTS, TOP_K, KEEP_PLAN, TOKENS * TOP_K - 1) as layer:
+        layer.bind(x=values, ids=ids, weights=weights, w13=values, w2=values, y=y)
+        with pytest.raises(Failure, match="capacity"):
+            layer.forward(TOKENS, timed=True)
+
+
+def test_a_world_of_several_is_that_of_the_environment(library, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(Failure, match="WORLD_SIZE is not set"):
+        Group(library, HIDDEN, EXPERTS, TOP_K, TOKENS, world=3)
+    for name, value in {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "here", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Failure, match="world is 3, expected 1 as in the environment"):
+        Group(library, HIDDEN, EXPERTS, TOP_K, TOKENS, world=3)
