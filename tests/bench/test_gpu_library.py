@@ -1,4 +1,5 @@
-"""The library behind the GPU benchmarks, on the simulated GPU: every product and the layer, against NumPy."""
+"""The library behind the GPU benchmarks, against NumPy: every product and the layer on the simulated GPU, and the
+layer over two processes on the CPU."""
 
 import ctypes
 import os
@@ -10,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(os.environ["MMOE_SOURCE"]) / "bench/gpu"))
 
+import ranks  # noqa: E402
 from gpu_memory import Memory, narrow, rounded, wide  # noqa: E402
 from library import KEEP_PLAN, KEEP_ROWS, Failure, Group, Layer, Library, Products  # noqa: E402
 
@@ -156,6 +158,25 @@ def test_a_layer_that_is_not_supported_is_refused(library):
 TOKENS, TOP_K = 9, 2
 
 
+class Whole:
+    """Random inputs of a layer, y and the gradient of w2."""
+
+    def __init__(self, experts, tokens):
+        random = np.random.default_rng(6)
+        self.x, self.dy = (rounded(random.standard_normal((tokens, HIDDEN))) for _ in range(2))
+        self.w13 = rounded(random.standard_normal((experts, 2 * INNER, HIDDEN)) / HIDDEN**0.5)
+        self.w2 = rounded(random.standard_normal((experts, HIDDEN, INNER)) / INNER**0.5)
+        self.ids = random.integers(0, experts, (tokens, TOP_K))
+        self.weights = random.random((tokens, TOP_K)).astype(np.float32)
+        self.y, self.dw2 = np.zeros_like(self.x), np.zeros_like(self.w2)
+        for t, k in np.ndindex(self.ids.shape):
+            expert, weight = self.ids[t, k], self.weights[t, k]
+            gate, up = np.split(self.w13[expert] @ self.x[t], 2)
+            h = gate * sigmoid(gate) * up
+            self.y[t] += weight * (self.w2[expert] @ h)
+            self.dw2[expert] += weight * np.outer(self.dy[t], h)
+
+
 @pytest.fixture(scope="module")
 def group(library):
     with Group(library, HIDDEN, EXPERTS, TOP_K, TOKENS) as made:
@@ -164,33 +185,48 @@ def group(library):
 
 @pytest.mark.parametrize("keep, capacity", [(KEEP_PLAN, 0), (KEEP_ROWS, 0), (KEEP_PLAN, TOKENS * TOP_K)])
 def test_layer(group, memory, keep, capacity):
-    tokens, top_k = TOKENS, TOP_K
-    random = np.random.default_rng(6)
-    x, dy = (rounded(random.standard_normal((tokens, HIDDEN))) for _ in range(2))
-    w13 = rounded(random.standard_normal((EXPERTS, 2 * INNER, HIDDEN)) / HIDDEN**0.5)
-    w2 = rounded(random.standard_normal((EXPERTS, HIDDEN, INNER)) / INNER**0.5)
-    ids = random.integers(0, EXPERTS, (tokens, top_k))
-    weights = random.random((tokens, top_k)).astype(np.float32)
-    address = {name: memory.put(narrow(value)) for name, value in
-               {"x": x, "dy": dy, "w13": w13, "w2": w2, "y": x, "dx": x, "dw13": w13, "dw2": w2}.items()}
-    address |= {"ids": memory.put(ids), "weights": memory.put(weights), "dweights": memory.put(weights)}
-    expected, gradient = np.zeros_like(x), np.zeros_like(w2)
-    for t in range(tokens):
-        for k in range(top_k):
-            gate, up = np.split(w13[ids[t, k]] @ x[t], 2)
-            h = gate * sigmoid(gate) * up
-            expected[t] += weights[t, k] * (w2[ids[t, k]] @ h)
-            gradient[ids[t, k]] += weights[t, k] * np.outer(dy[t], h)
-    with Layer(group, HIDDEN, INNER, EXPERTS, top_k, keep, capacity) as layer:
+    whole = Whole(EXPERTS, TOKENS)
+    outputs = {"y": whole.x, "dx": whole.x, "dw13": whole.w13, "dw2": whole.w2}
+    address = {name: memory.put(np.full(like.shape, 0xFFFF, np.uint16)) for name, like in outputs.items()}
+    address |= {name: memory.put(narrow(getattr(whole, name))) for name in ("x", "dy", "w13", "w2")}
+    address |= {name: memory.put(getattr(whole, name)) for name in ("ids", "weights")}
+    address["dweights"] = memory.put(np.full_like(whole.weights, np.nan))
+    with Layer(group, HIDDEN, INNER, EXPERTS, TOP_K, keep, capacity) as layer:
         layer.bind(**address)
-        layer.forward(tokens, timed=True)
+        layer.forward(TOKENS, timed=True)
         assert all(layer.seconds(phase) > 0 for phase in ("plan", "dispatch", "gate_up", "down", "combine", "total"))
-        assert layer.count("rows") == tokens * top_k and layer.count("padded_rows") == 128 * len(np.unique(ids))
+        assert layer.count("rows") == TOKENS * TOP_K and layer.count("padded_rows") == 128 * len(np.unique(whole.ids))
         assert layer.count("bytes_pulled") == 0 and layer.count("bytes_pushed") == 0 and layer.count("nothing") < 0
-        layer.backward(tokens, timed=True)
+        layer.backward(TOKENS, timed=True)
         assert layer.seconds("dgrad") > 0 and layer.seconds("wgrad") > 0 and layer.seconds("nothing") < 0
-        close(wide(memory.get(address["y"], x.shape, np.uint16)), expected, 5.5e-3)
-        close(wide(memory.get(address["dw2"], w2.shape, np.uint16)), gradient, 5.5e-3)
+        close(wide(memory.get(address["y"], whole.y.shape, np.uint16)), whole.y, 5.5e-3)
+        close(wide(memory.get(address["dw2"], whole.dw2.shape, np.uint16)), whole.dw2, 5.5e-3)
+
+
+def rank_of_layer(rank, path):
+    """A rank on the CPU with its share of the tokens and experts: y, the rows computed and the bytes pulled."""
+    whole = Whole(2 * rank.world, TOKENS * rank.world)
+    tokens = slice(rank.number * TOKENS, (rank.number + 1) * TOKENS)
+    experts = slice(rank.number * 2, rank.number * 2 + 2)
+    arrays = {"x": narrow(whole.x[tokens]), "ids": whole.ids[tokens].copy(), "weights": whole.weights[tokens].copy(),
+              "w13": narrow(whole.w13[experts]), "w2": narrow(whole.w2[experts]),
+              "y": np.full((TOKENS, HIDDEN), 0xFFFF, np.uint16)}
+    sizes = (HIDDEN, 2 * rank.world, TOP_K)
+    with Group(Library(path), *sizes, TOKENS, world=rank.world, name="bench", backend="cpu") as group:
+        with Layer(group, HIDDEN, INNER, *sizes[1:], KEEP_PLAN) as layer:
+            layer.bind(**{name: array.ctypes.data for name, array in arrays.items()})
+            layer.forward(TOKENS, timed=True)
+            yield wide(arrays["y"]), layer.count("rows"), layer.count("bytes_pulled")
+
+
+def test_layer_over_two_processes():
+    whole = Whole(4, 2 * TOKENS)
+    (found,) = ranks.run(rank_of_layer, 2, (os.environ["MMOE_BENCH_LIBRARY"],), 60)
+    close(np.concatenate([y for y, _, _ in found]), whole.y, 5.5e-3)
+    owner, source = whole.ids // 2, np.arange(2 * TOKENS) // TOKENS
+    for number, (_, rows, pulled) in enumerate(found):
+        wanted = (owner == number).any(1) & (source != number)
+        assert rows == (owner == number).sum() and pulled == 2 * HIDDEN * wanted.sum()
 
 
 def test_more_rows_than_the_capacity_are_refused(group, memory):
