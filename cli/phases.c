@@ -5,12 +5,13 @@
 #include "table.h"
 
 const char *const phase_name[PHASES] = {"exchange", "plan",  "dispatch", "gate_up", "down",
-                                        "dgrad",    "wgrad", "combine",  "total"};
+                                        "dgrad",    "wgrad", "combine",  "fused",   "total"};
 
 void phase_seconds(const mmoe_report *report, double seconds[PHASES]) {
     const double in_order[PHASES] = {report->seconds_exchange, report->seconds_plan,    report->seconds_dispatch,
                                      report->seconds_gate_up,  report->seconds_down,    report->seconds_dgrad,
-                                     report->seconds_wgrad,    report->seconds_combine, report->seconds_total};
+                                     report->seconds_wgrad,    report->seconds_combine, report->seconds_fused,
+                                     report->seconds_total};
     for (int p = 0; p < PHASES; p++)
         seconds[p] = in_order[p];
 }
@@ -18,7 +19,7 @@ void phase_seconds(const mmoe_report *report, double seconds[PHASES]) {
 void phases_print(const mmoe_report *reports, int world, const char *title, FILE *file) {
     static const char *const headings[] = {"rank",     "rows",    "padded",   "dropped", "pulled", "pushed",
                                            "exchange", "plan",    "dispatch", "gate_up", "down",   "dgrad",
-                                           "wgrad",    "combine", "total",    NULL};
+                                           "wgrad",    "combine", "fused",    "total",   NULL};
     struct table table;
     char text[24];
     fprintf(file, "%s, milliseconds\n", title);

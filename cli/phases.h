@@ -7,7 +7,7 @@
 
 #include "megamoe.h"
 
-#define PHASES 9
+#define PHASES 10
 
 /* Times of a call in the order they happen, the total last: their names, and their seconds out of a report. */
 extern const char *const phase_name[PHASES];

@@ -82,6 +82,9 @@ struct mm_backend {
 /* The backends of this build, ended by NULL. */
 extern const struct mm_backend *const mm_backends[];
 
+/* The group's part of an agreement and the layer's. */
+void mm_layer_agreement(const struct mmoe_layer *layer, enum mm_call_kind kind, struct mm_agreement *agreed);
+
 /* By name; NULL: the CPU backend. */
 mmoe_status mm_backend_find(const char *name, const struct mm_backend **backend);
 

@@ -83,20 +83,7 @@ int64_t mm_cpu_make_runs(const struct mm_cpu_call *call, const bool *wanted) {
 }
 
 struct mm_header mm_cpu_header(const struct mm_cpu_call *call, enum mm_call_kind kind) {
-    const mmoe_layer_config *config = &call->layer->config;
     struct mm_header header = {.tokens = call->tokens, .status = MMOE_OK};
-    struct mm_agreement *agreed = &header.agreed;
-    mm_call_agreement(call->group, kind, agreed);
-    agreed->layer = call->layer->index;
-    agreed->hidden = config->hidden;
-    agreed->intermediate = config->intermediate;
-    agreed->experts = config->experts;
-    agreed->top_k = config->top_k;
-    agreed->weight_on = config->weight_on;
-    agreed->activation = config->activation;
-    agreed->capacity_policy = config->capacity_policy;
-    agreed->capacity = config->capacity;
-    agreed->drop = config->drop;
-    agreed->limit = config->limit;
+    mm_layer_agreement(call->layer, kind, &header.agreed);
     return header;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cuda/caller_memory.h"
+#include "cuda/calls.h"
 #include "cuda/cuda.h"
 #include "cuda/describe.h"
 #include "cuda/passes.h"
@@ -33,10 +34,6 @@ static bool supports(const mmoe_layer_config *config, int world, char *reason, s
     return true;
 }
 
-static mmoe_status refuse(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status) {
-    return mm_call_refuse(layer->group, kind, status);
-}
-
 static const mmoe_plan *plan(struct mmoe_saved *saved) {
     struct mm_cuda_saved *kept = saved->backend_state;
     const struct mm_gpu *gpu = &((const struct mm_cuda_group *)saved->layer->group->backend_state)->gpu;
@@ -66,5 +63,5 @@ const struct mm_backend mm_cuda_backend = {
     .plan = plan,
     .forward = mm_cuda_forward,
     .backward = mm_cuda_backward,
-    .refuse = refuse,
+    .refuse = mm_cuda_refuse_whole,
 };

@@ -4,6 +4,7 @@
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
 #include "cuda/products.h"
+#include "cuda/routing.h"
 #include "cuda/rows.h"
 #include "cuda/setup.h"
 
@@ -103,11 +104,10 @@ static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *
 
 /* What fails here breaks the group. */
 static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = mm_cuda_meet(call);
-    if (status != MMOE_OK) {
-        return status;
+    mmoe_status status = call->plan->summary_known ? MMOE_OK : mm_cuda_await_plan(call);
+    if (status == MMOE_OK) {
+        status = compute(call, args);
     }
-    status = compute(call, args);
     if (status == MMOE_OK && args->report != NULL) {
         status = mm_cuda_report(call, args->report);
     }
@@ -131,7 +131,7 @@ mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args 
     struct mm_cuda_saved *saved = args->saved->backend_state;
     mmoe_status status = check(layer, args);
     if (status != MMOE_OK) {
-        return mm_call_refuse(layer->group, MM_CALL_BACKWARD, status);
+        return mm_cuda_refuse_whole(layer, MM_CALL_BACKWARD, status);
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_BACKWARD, args->saved->tokens, args->stream, args->report != NULL);
     if (status != MMOE_OK) {
@@ -145,6 +145,5 @@ mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args 
     if (status != MMOE_OK) {
         status = fail(&call, args, status);
     }
-    mm_cuda_end(&call);
-    return status;
+    return mm_cuda_end(&call, status);
 }

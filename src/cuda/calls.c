@@ -1,51 +1,115 @@
 /* Beginning and end of a call; see calls.h. */
 #include "cuda/calls.h"
 
-/* A call reads its demand back, which a captured stream can't do. */
-static mmoe_status check_stream(const struct mm_cuda_call *call) {
+#include <stdio.h>
+
+#include "cuda/exchange.h"
+
+/* Whether the call's work is only recorded, for a graph. With a growing capacity a call reads its demand back, which a
+ * captured stream can't do. */
+static mmoe_status check_stream(struct mm_cuda_call *call) {
     int capturing = MM_CU_CAPTURE_NONE;
     mmoe_status status =
         MM_CU(&call->gpu->driver, cuStreamIsCapturing, "looking at the stream", call->stream, &capturing);
-    if (status == MMOE_OK && capturing != MM_CU_CAPTURE_NONE) {
-        status = mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs: the host reads how many "
-                                           "rows a call needs");
+    call->captured = capturing != MM_CU_CAPTURE_NONE;
+    if (status == MMOE_OK && call->captured && call->layer->config.capacity_policy != MMOE_CAPACITY_FIXED) {
+        status = mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs, or a layer of fixed "
+                                           "capacity: the host reads how many rows a call needs");
+    }
+    if (status == MMOE_OK && call->captured && call->timed) {
+        status = mm_fail(MMOE_INVALID_ARGUMENT, "report is wanted of a call that is captured, expected NULL");
     }
     return status;
+}
+
+/* Calls of one group are serial, whatever streams they are in. */
+static mmoe_status await_call_before(const struct mm_cuda_call *call) {
+    struct mm_cuda_group *cuda = call->cuda;
+    if (call->captured || !cuda->any_call || cuda->stream == call->stream) {
+        return MMOE_OK;
+    }
+    return MM_CU(&cuda->gpu.driver, cuStreamWaitEvent, "waiting for the call before", call->stream, cuda->call_ends, 0);
+}
+
+static mmoe_status note_end(const struct mm_cuda_call *call) {
+    struct mm_cuda_group *cuda = call->cuda;
+    if (call->captured) {
+        return MMOE_OK;
+    }
+    cuda->any_call = true;
+    cuda->stream = call->stream;
+    return MM_CU(&cuda->gpu.driver, cuEventRecord, "noting the end of a call", cuda->call_ends, call->stream);
+}
+
+/* A failure that broke the group ends this call; another one is told by it. */
+static mmoe_status look_back(struct mm_cuda_call *call) {
+    mmoe_status status = mm_cuda_failure(call->group);
+    if (status == MMOE_OK || call->group->broken != MMOE_OK) {
+        return status;
+    }
+    call->earlier = status;
+    snprintf(call->earlier_text, sizeof call->earlier_text, "%s", mmoe_last_error());
+    return MMOE_OK;
 }
 
 mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens,
                           void *stream, bool timed) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
-    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    mmoe_status status = mm_call_take(layer->group);
     if (status != MMOE_OK) {
-        return mm_call_refuse(layer->group, kind, status);
+        return status;
     }
-    status = mm_call_begin(layer->group);
+    status = mm_gpu_enter(&cuda->gpu);
     if (status != MMOE_OK) {
-        mm_gpu_leave(&cuda->gpu);
+        mm_call_break(layer->group, status);
+        mm_call_give(layer->group);
         return status;
     }
     status = mm_cuda_call_start(call, layer, kind, tokens, stream, timed);
     if (status == MMOE_OK) {
+        status = look_back(call);
+    }
+    if (status == MMOE_OK) {
         status = check_stream(call);
     }
-    return status == MMOE_OK ? MMOE_OK : mm_cuda_refuse(call, status);
+    if (status == MMOE_OK) {
+        status = await_call_before(call);
+    }
+    if (status != MMOE_OK) {
+        return call->group->broken == MMOE_OK ? mm_cuda_refuse(call, status) : mm_cuda_end(call, status);
+    }
+    return MMOE_OK;
 }
 
-mmoe_status mm_cuda_meet(const struct mm_cuda_call *call) {
-    struct mm_header header = {.tokens = call->tokens, .status = MMOE_OK};
-    mm_call_agreement(call->group, call->kind, &header.agreed);
-    mmoe_status status = mm_call_post(call->group, &header);
-    return status == MMOE_OK ? mm_call_meet(call->group) : status;
+/* Backward is made on one rank, where there is nobody to be told. */
+mmoe_status mm_cuda_refuse(struct mm_cuda_call *call, mmoe_status status) {
+    if (call->kind == MM_CALL_FORWARD && !call->captured) {
+        status = mm_cuda_exchange_refusal(call, status);
+    }
+    return mm_cuda_end(call, status);
 }
 
-mmoe_status mm_cuda_refuse(const struct mm_cuda_call *call, mmoe_status status) {
-    status = mm_call_post_refusal(call->group, call->kind, status);
-    mm_cuda_end(call);
-    return status;
+mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status) {
+    struct mm_cuda_call call;
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    mmoe_status begun = mm_cuda_begin(&call, layer, kind, 0, NULL, false);
+    if (begun != MMOE_OK) {
+        return begun;
+    }
+    mm_fail(status, "%s", text);
+    return mm_cuda_refuse(&call, status);
 }
 
-void mm_cuda_end(const struct mm_cuda_call *call) {
-    mm_call_end(call->group);
+mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status) {
+    mmoe_status noted = note_end(call);
+    if (status == MMOE_OK) {
+        status = noted;
+    }
+    if (status == MMOE_OK && call->earlier != MMOE_OK) {
+        status = mm_fail(call->earlier, "%s", call->earlier_text);
+    }
     mm_gpu_leave(call->gpu);
+    mm_call_give(call->group);
+    return status;
 }

@@ -4,16 +4,19 @@
 
 #include "cuda/state.h"
 
-/* Takes the call's number, makes the GPU's context current and starts the call. When it fails the call has ended. */
+/* Takes the call's number, makes the GPU's context current and starts the call, behind the call before whatever its
+ * stream was. When it fails the call has ended. */
 mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens,
                           void *stream, bool timed);
 
-/* Tells that this rank takes part, and awaits that all do. */
-mmoe_status mm_cuda_meet(const struct mm_cuda_call *call);
+/* Refuses and ends a call that has begun and not met the other ranks, with the thread's error text. Returns `status`,
+ * or what failed. */
+mmoe_status mm_cuda_refuse(struct mm_cuda_call *call, mmoe_status status);
 
-/* Refuses and ends a call that has begun and not met, with the thread's error text. Returns `status`. */
-mmoe_status mm_cuda_refuse(const struct mm_cuda_call *call, mmoe_status status);
+/* A whole call that this rank refuses with the thread's error text; see struct mm_backend. */
+mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
 
-void mm_cuda_end(const struct mm_cuda_call *call);
+/* Ends a call that went as `status` says. Returns it, or how an earlier call failed that could not tell. */
+mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status);
 
 #endif

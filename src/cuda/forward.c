@@ -1,8 +1,9 @@
-/* A forward: plan, rows in, two products with the activation between them, rows out. */
+/* A forward: the ranks meet, each makes its plan, and one fused kernel does the rest. */
 #include "cuda/calls.h"
+#include "cuda/exchange.h"
+#include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
-#include "cuda/products.h"
 #include "cuda/routing.h"
 #include "cuda/rows.h"
 #include "cuda/setup.h"
@@ -26,12 +27,26 @@ static struct mm_cuda_saved *kept_of(const mmoe_forward_args *args) {
     return args->saved != NULL && args->saved->keep == MMOE_KEEP_ROWS ? args->saved->backend_state : NULL;
 }
 
+static bool has_fixed_capacity(const struct mm_cuda_call *call) {
+    return call->layer->config.capacity_policy == MMOE_CAPACITY_FIXED;
+}
+
+/* Where this rank's tokens are read: where the caller has them, when no other rank reads them too and they lie as in a
+ * slot. */
+static mm_cu_pointer own_x_of(const struct mm_cuda_call *call, const mmoe_tensor *x) {
+    const bool like_slot = x->stride[1] == 1 && x->stride[0] == call->hidden && (uintptr_t)x->data % 16 == 0;
+    return call->group->world == 1 && like_slot ? (mm_cu_pointer)(uintptr_t)x->data
+                                                : mm_cuda_segment(call, call->group->rank) + call->cuda->layout.x;
+}
+
 /* Pools for the rows of this call. Rows that are kept go to the saved state from the start. */
 static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept) {
     struct mm_cuda_pools *pools = &call->cuda->pools;
-    call->pool_rows = (uint32_t)mm_cuda_pool_rows(call->plan->summary.padded_rows);
+    const struct mm_cuda_plan *plan = call->plan;
+    const int64_t rows = has_fixed_capacity(call) ? plan->row_room : (int64_t)plan->summary.padded_rows;
+    call->pool_rows = (uint32_t)mm_cuda_pool_rows(rows);
     const struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, call->pool_rows);
-    const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h, .out = bytes.out};
+    const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
     mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, kept, &bytes) : MMOE_OK;
     if (status == MMOE_OK) {
         status = mm_cuda_pools_reserve(call->gpu, pools, &needed);
@@ -39,48 +54,57 @@ static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept
     call->x = kept != NULL ? kept->x.address : pools->x.address;
     call->gate_up = kept != NULL ? kept->gate_up.address : 0;
     call->h = pools->h.address;
-    call->out = pools->out.address;
     return status;
 }
 
-static mmoe_status compute(struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep) {
-    mmoe_status status = mm_cuda_gather(call, &args->x, call->x);
+/* What fails before this is a refusal. */
+static mmoe_status plan(struct mm_cuda_call *call, const mmoe_forward_args *args) {
+    mmoe_status status = mm_cuda_exchange(call, args);
     if (status == MMOE_OK) {
-        status = mm_cuda_phase_ends(call, &call->report.seconds_dispatch);
+        status = mm_cuda_phase_ends(call, &call->report.seconds_exchange);
     }
     if (status == MMOE_OK) {
-        status = mm_cuda_gate_up(call, keep);
+        status = mm_cuda_make_plan(call);
     }
-    if (status == MMOE_OK) {
-        status = mm_cuda_phase_ends(call, &call->report.seconds_gate_up);
+    if (status == MMOE_OK && !has_fixed_capacity(call)) {
+        status = mm_cuda_await_plan(call);
     }
-    if (status == MMOE_OK) {
-        status = mm_cuda_down(call);
-    }
-    if (status == MMOE_OK) {
-        status = mm_cuda_phase_ends(call, &call->report.seconds_down);
-    }
-    if (status == MMOE_OK) {
-        status = mm_cuda_combine(call, &args->y);
-    }
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_combine) : status;
+    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }
 
-/* Everything after the plan. What fails here breaks the group. */
-static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *args) {
+static mmoe_status compute(struct mm_cuda_call *call, const mmoe_forward_args *args) {
     struct mm_cuda_saved *kept = kept_of(args);
-    mmoe_status status = mm_cuda_meet(call);
-    if (status != MMOE_OK) {
-        return status;
-    }
-    status = reserve(call, kept);
+    mmoe_status status = reserve(call, kept);
     if (status == MMOE_OK) {
-        status = compute(call, args, kept != NULL);
+        status = mm_cuda_fused_forward(call, args, kept != NULL);
     }
-    if (status == MMOE_OK && args->report != NULL) {
-        status = mm_cuda_report(call, args->report);
+    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_fused) : status;
+}
+
+/* With a growing capacity the host knows by now whether the ranks have met. */
+static mmoe_status known_failure(const struct mm_cuda_call *call) {
+    return has_fixed_capacity(call) ? MMOE_OK : mm_cuda_failure(call->group);
+}
+
+static mmoe_status report(struct mm_cuda_call *call, mmoe_report *out) {
+    mmoe_status status = mm_cuda_report(call, out);
+    return status == MMOE_OK ? mm_cuda_failure(call->group) : status;
+}
+
+/* Everything from the exchange on. A failure of this host's own breaks the group. */
+static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *args) {
+    mmoe_status status = plan(call, args);
+    if (status == MMOE_OK) {
+        const mmoe_status failure = known_failure(call);
+        if (failure != MMOE_OK) {
+            return failure;
+        }
+        status = compute(call, args);
     }
-    return status == MMOE_OK ? MMOE_OK : mm_call_abort(call->group, status);
+    if (status != MMOE_OK) {
+        return mm_cuda_give_up(call, status);
+    }
+    return args->report != NULL ? report(call, args->report) : MMOE_OK;
 }
 
 /* A failure's own text stays, whatever becomes of the filling. */
@@ -91,21 +115,19 @@ static mmoe_status fail(const struct mm_cuda_call *call, const mmoe_forward_args
     return mm_fail(status, "%s", call->group->broken_text);
 }
 
-static mmoe_status plan(struct mm_cuda_call *call, const mmoe_forward_args *args) {
+static void choose_plan(struct mm_cuda_call *call, const mmoe_forward_args *args) {
     struct mm_cuda_saved *saved = args->saved != NULL ? args->saved->backend_state : NULL;
     if (args->saved != NULL) {
         args->saved->call = 0; /* until this forward has succeeded */
     }
     call->plan = saved != NULL ? &saved->plan : &call->cuda->plan;
-    mmoe_status status = mm_cuda_route(call, &args->ids, &args->weights);
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }
 
 mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *args) {
     struct mm_cuda_call call;
     mmoe_status status = check(layer, args);
     if (status != MMOE_OK) {
-        return mm_call_refuse(layer->group, MM_CALL_FORWARD, status);
+        return mm_cuda_refuse_whole(layer, MM_CALL_FORWARD, status);
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_FORWARD, args->x.shape[0], args->stream, args->report != NULL);
     if (status != MMOE_OK) {
@@ -114,7 +136,9 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
     call.gate = &args->gate;
     call.up = &args->up;
     call.down = &args->down;
-    status = plan(&call, args);
+    call.own_x = own_x_of(&call, &args->x);
+    choose_plan(&call, args);
+    status = mm_cuda_reserve_plan(&call);
     if (status != MMOE_OK) {
         return mm_cuda_refuse(&call, status);
     }
@@ -125,6 +149,5 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
         args->saved->call = layer->group->call;
         args->saved->tokens = args->x.shape[0];
     }
-    mm_cuda_end(&call);
-    return status;
+    return mm_cuda_end(&call, status);
 }

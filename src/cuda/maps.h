@@ -16,14 +16,24 @@ struct mm_pool_view {
 mmoe_status mm_map_rows(const struct mm_cuda_call *call, const struct mm_pool_view *view, uint32_t box_rows,
                         struct tensor_map *map);
 
+/* A map that a kernel's parameters want. */
+struct mm_wanted_map {
+    struct mm_pool_view view;
+    uint32_t box_rows;
+    struct tensor_map *map;
+};
+
+mmoe_status mm_map_all(const struct mm_cuda_call *call, const struct mm_wanted_map *wanted, size_t count);
+
 /* The same as 64-column blocks side by side, for an operand whose rows are contracted. */
 mmoe_status mm_map_row_blocks(const struct mm_cuda_call *call, const struct mm_pool_view *view, struct tensor_map *map);
 
 /* What a weight is used for decides its map. */
 enum mm_weight_use {
-    MM_WEIGHT_BY_ROWS,    /* its columns are contracted */
-    MM_WEIGHT_BY_COLUMNS, /* its rows are contracted */
-    MM_WEIGHT_GRADIENT    /* it is written */
+    MM_WEIGHT_BY_ROWS,       /* its columns are contracted */
+    MM_WEIGHT_BY_COLUMNS,    /* its rows are contracted */
+    MM_WEIGHT_BY_NEIGHBOURS, /* like the first, in the order that the fused forward's W2 has */
+    MM_WEIGHT_GRADIENT       /* it is written */
 };
 
 /* A weight [El, rows, cols]. One pointer an expert: the maps of all experts go to the group's device memory. */

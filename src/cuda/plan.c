@@ -51,6 +51,7 @@ size_t mm_cuda_plan_bytes(const struct mm_plan_shape *shape, int64_t tokens, int
 mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, struct mm_cuda_plan *plan, const struct mm_plan_shape *shape,
                                  int64_t tokens, int64_t row_room) {
     plan->copied = false;
+    plan->summary_known = false;
     const size_t bytes = mm_cuda_plan_bytes(shape, tokens, row_room);
     mmoe_status status = mm_device_reserve(gpu, &plan->memory, bytes, "a routing plan");
     if (status != MMOE_OK) {
@@ -107,6 +108,8 @@ static mmoe_status copy(const struct mm_gpu *gpu, struct mm_cuda_plan *plan) {
     }
     struct mm_plan_arrays host;
     carve((uintptr_t)plan->copy.data, &plan->shape, plan->tokens, plan->row_room, &host);
+    plan->summary = *host.tables.all;
+    plan->summary_known = true;
     plan->view = view_of(plan, &host);
     plan->copied = true;
     return MMOE_OK;

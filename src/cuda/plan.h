@@ -20,8 +20,9 @@ struct mm_cuda_plan {
     struct mm_device_buffer memory;
     struct mm_plan_arrays arrays; /* on the device */
     struct plan_summary summary;  /* as the host has read it */
-    struct mm_buffer copy;        /* of the memory, made when it is asked for */
-    mmoe_plan view;               /* into the copy */
+    bool summary_known;
+    struct mm_buffer copy; /* of the memory, made when it is asked for */
+    mmoe_plan view;        /* into the copy */
     bool copied;
 };
 

@@ -2,6 +2,7 @@
 #include "cuda/products.h"
 
 #include "cuda/maps.h"
+#include "cuda/views.h"
 #include "kernels/tile_shape.h"
 
 /* Rows of a box, by what it is for; see kernels/gemm_params.h. */
@@ -26,58 +27,7 @@ static struct row_segments segments_of(const struct mm_cuda_call *call) {
     };
 }
 
-/* ---- The pools as matrices ---- */
-
-static struct mm_pool_view x_of(const struct mm_cuda_call *call) {
-    return (struct mm_pool_view){call->x, call->hidden, call->hidden, "the token rows"};
-}
-
-static struct mm_pool_view dy_of(const struct mm_cuda_call *call) {
-    return (struct mm_pool_view){call->dy, call->hidden, call->hidden, "the gradient rows"};
-}
-
-static struct mm_pool_view h_of(const struct mm_cuda_call *call) {
-    return (struct mm_pool_view){call->h, call->intermediate, call->intermediate, "the activation rows"};
-}
-
-static struct mm_pool_view out_of(const struct mm_cuda_call *call) {
-    return (struct mm_pool_view){call->out, call->hidden, call->hidden, "the result rows"};
-}
-
-/* One half, or both, of a pool of gate and up. */
-enum half { GATE, UP, BOTH };
-
-static struct mm_pool_view halves_of(const struct mm_cuda_call *call, mm_cu_pointer pool, enum half half,
-                                     const char *name) {
-    const uint32_t width = call->intermediate;
-    return (struct mm_pool_view){pool + (half == UP ? width * sizeof(uint16_t) : 0), half == BOTH ? 2 * width : width,
-                                 2 * width, name};
-}
-
-static struct mm_pool_view gate_up_of(const struct mm_cuda_call *call, enum half half) {
-    return halves_of(call, call->gate_up, half, "the gate and up rows");
-}
-
-static struct mm_pool_view dgrad_of(const struct mm_cuda_call *call, enum half half) {
-    return halves_of(call, call->dgrad, half, "the gate and up gradient rows");
-}
-
-/* A map that a kernel's parameters want. */
-struct wanted_map {
-    struct mm_pool_view view;
-    uint32_t box_rows;
-    struct tensor_map *map;
-};
-
-static mmoe_status map_all(const struct mm_cuda_call *call, const struct wanted_map *wanted, size_t count) {
-    mmoe_status status = MMOE_OK;
-    for (size_t i = 0; i < count && status == MMOE_OK; i++) {
-        status = mm_map_rows(call, &wanted[i].view, wanted[i].box_rows, wanted[i].map);
-    }
-    return status;
-}
-
-#define MAP_ALL(call, wanted) map_all((call), (wanted), sizeof(wanted) / sizeof(wanted)[0])
+#define MAP_ALL(call, wanted) mm_map_all((call), (wanted), sizeof(wanted) / sizeof(wanted)[0])
 
 /* ---- Forward ---- */
 
@@ -90,13 +40,13 @@ mmoe_status mm_cuda_gate_up(struct mm_cuda_call *call, bool keep) {
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
     };
-    const struct wanted_map maps[] = {
-        {x_of(call), LOAD_ROWS, &params.x},
-        {h_of(call), PIECE_ROWS, &params.h},
+    const struct mm_wanted_map maps[] = {
+        {mm_x_view(call), LOAD_ROWS, &params.x},
+        {mm_h_view(call), PIECE_ROWS, &params.h},
     };
-    const struct wanted_map kept[] = {
-        {gate_up_of(call, GATE), PIECE_ROWS, &params.gate_out},
-        {gate_up_of(call, UP), PIECE_ROWS, &params.up_out},
+    const struct mm_wanted_map kept[] = {
+        {mm_gate_up_view(call, MM_GATE), PIECE_ROWS, &params.gate_out},
+        {mm_gate_up_view(call, MM_UP), PIECE_ROWS, &params.up_out},
     };
     mmoe_status status = MAP_ALL(call, maps);
     if (status == MMOE_OK && keep) {
@@ -118,9 +68,9 @@ mmoe_status mm_cuda_down(struct mm_cuda_call *call) {
         .hidden = call->hidden,
         .intermediate = call->intermediate,
     };
-    const struct wanted_map maps[] = {
-        {h_of(call), LOAD_ROWS, &params.h},
-        {out_of(call), PIECE_ROWS, &params.y},
+    const struct mm_wanted_map maps[] = {
+        {mm_h_view(call), LOAD_ROWS, &params.h},
+        {mm_out_view(call), PIECE_ROWS, &params.y},
     };
     mmoe_status status = MAP_ALL(call, maps);
     if (status == MMOE_OK) {
@@ -142,13 +92,13 @@ mmoe_status mm_cuda_dgate_up(struct mm_cuda_call *call) {
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
     };
-    const struct wanted_map maps[] = {
-        {dy_of(call), LOAD_ROWS, &params.dy},
-        {gate_up_of(call, GATE), EPILOGUE_ROWS, &params.gate},
-        {gate_up_of(call, UP), EPILOGUE_ROWS, &params.up},
-        {dgrad_of(call, GATE), PIECE_ROWS, &params.dgate},
-        {dgrad_of(call, UP), PIECE_ROWS, &params.dup},
-        {h_of(call), PIECE_ROWS, &params.h_weighted},
+    const struct mm_wanted_map maps[] = {
+        {mm_dy_view(call), LOAD_ROWS, &params.dy},
+        {mm_gate_up_view(call, MM_GATE), EPILOGUE_ROWS, &params.gate},
+        {mm_gate_up_view(call, MM_UP), EPILOGUE_ROWS, &params.up},
+        {mm_dgrad_view(call, MM_GATE), PIECE_ROWS, &params.dgate},
+        {mm_dgrad_view(call, MM_UP), PIECE_ROWS, &params.dup},
+        {mm_h_view(call), PIECE_ROWS, &params.h_weighted},
     };
     mmoe_status status = MAP_ALL(call, maps);
     if (status == MMOE_OK) {
@@ -160,9 +110,9 @@ mmoe_status mm_cuda_dgate_up(struct mm_cuda_call *call) {
 mmoe_status mm_cuda_dx(struct mm_cuda_call *call) {
     struct dx_params params = {
         .segments = segments_of(call), .hidden = call->hidden, .intermediate = call->intermediate};
-    const struct wanted_map maps[] = {
-        {dgrad_of(call, BOTH), LOAD_ROWS, &params.dgate_up},
-        {out_of(call), PIECE_ROWS, &params.dx},
+    const struct mm_wanted_map maps[] = {
+        {mm_dgrad_view(call, MM_BOTH), LOAD_ROWS, &params.dgate_up},
+        {mm_out_view(call), PIECE_ROWS, &params.dx},
     };
     mmoe_status status = MAP_ALL(call, maps);
     if (status == MMOE_OK) {
@@ -203,9 +153,9 @@ static mmoe_status multiply(struct mm_cuda_call *call, const struct outer_produc
     return status == MMOE_OK ? launch(call, which, &params) : status;
 }
 
-static mmoe_status multiply_half(struct mm_cuda_call *call, enum half half, const mmoe_tensor *out, const char *name,
+static mmoe_status multiply_half(struct mm_cuda_call *call, enum mm_half half, const mmoe_tensor *out, const char *name,
                                  int32_t accumulate) {
-    const struct outer_product product = {dgrad_of(call, half), x_of(call), {out, NULL}, {name, NULL}};
+    const struct outer_product product = {mm_dgrad_view(call, half), mm_x_view(call), {out, NULL}, {name, NULL}};
     return mm_wanted(out) ? multiply(call, &product, accumulate) : MMOE_OK;
 }
 
@@ -213,15 +163,15 @@ static mmoe_status multiply_half(struct mm_cuda_call *call, enum half half, cons
 static mmoe_status multiply_gate_up(struct mm_cuda_call *call, const mmoe_backward_args *args) {
     if (mm_wanted(&args->dgate) && mm_wanted(&args->dup) && args->dgate.dtype == args->dup.dtype) {
         const struct outer_product both = {
-            dgrad_of(call, BOTH), x_of(call), {&args->dgate, &args->dup}, {"dgate", "dup"}};
+            mm_dgrad_view(call, MM_BOTH), mm_x_view(call), {&args->dgate, &args->dup}, {"dgate", "dup"}};
         return multiply(call, &both, args->accumulate);
     }
-    mmoe_status status = multiply_half(call, GATE, &args->dgate, "dgate", args->accumulate);
-    return status == MMOE_OK ? multiply_half(call, UP, &args->dup, "dup", args->accumulate) : status;
+    mmoe_status status = multiply_half(call, MM_GATE, &args->dgate, "dgate", args->accumulate);
+    return status == MMOE_OK ? multiply_half(call, MM_UP, &args->dup, "dup", args->accumulate) : status;
 }
 
 mmoe_status mm_cuda_wgrad(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    const struct outer_product down = {dy_of(call), h_of(call), {&args->ddown, NULL}, {"ddown", NULL}};
+    const struct outer_product down = {mm_dy_view(call), mm_h_view(call), {&args->ddown, NULL}, {"ddown", NULL}};
     mmoe_status status = mm_wanted(&args->ddown) ? multiply(call, &down, args->accumulate) : MMOE_OK;
     return status == MMOE_OK ? multiply_gate_up(call, args) : status;
 }

@@ -1,9 +1,10 @@
 /* Set-up and tear-down; see setup.h. */
 #include "cuda/setup.h"
 
+#include <string.h>
+
 #include "cuda/maps.h"
-#include "cuda/routing.h"
-#include "kernels/tile_shape.h"
+#include "kernels/fused_shape.h"
 
 /* ---- Group ---- */
 
@@ -12,9 +13,13 @@ static const struct {
     const char *name;
     unsigned shared_bytes;
 } kernels[MM_KERNELS] = {
-    [MM_KERNEL_IDS_IN] = {"mm_ids_in", IDS_IN_SHARED_BYTES},
+    [MM_KERNEL_CALL_OPEN] = {"mm_call_open", 0},
+    [MM_KERNEL_CALL_ENTER] = {"mm_call_enter", ENTER_SHARED_BYTES},
+    [MM_KERNEL_CALL_MEET] = {"mm_call_meet", 0},
+    [MM_KERNEL_CALL_STOP] = {"mm_call_stop", 0},
     [MM_KERNEL_COUNT_SLOTS] = {"mm_count_slots", 4 * MMOE_MAX_EXPERTS},
     [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
+    [MM_KERNEL_FORWARD] = {"mm_forward", FUSED_SMEM_BYTES},
     [MM_KERNEL_GATHER] = {"mm_gather", 0},
     [MM_KERNEL_GATE_UP] = {"mm_gate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DOWN] = {"mm_down", GEMM_SMEM_BYTES},
@@ -36,19 +41,26 @@ static mmoe_status find_kernels(struct mm_cuda_group *cuda) {
 }
 
 /* Zeros where the kernels count. */
-static mmoe_status make_routing(struct mm_cuda_group *cuda, const struct mmoe_group *group) {
-    const size_t bytes = mm_cuda_routing_bytes(&group->config, group->world);
-    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->routing, bytes, "the ids and weights");
+static mmoe_status make_shared(struct mm_cuda_group *cuda, const struct mmoe_group *group) {
+    static const char what[] = "the shared memory of a rank";
+    cuda->layout = mm_cuda_shared_layout(&group->config, group->world);
+    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->shared.own, cuda->layout.bytes, what);
+    cuda->shared.base[group->rank] = cuda->shared.own.address;
     if (status == MMOE_OK) {
-        status = MM_CU(&cuda->gpu.driver, cuMemsetD8Async, "clearing the ids and weights", cuda->routing.address, 0,
-                       bytes, NULL);
+        status = MM_CU(&cuda->gpu.driver, cuMemsetD8Async, what, cuda->shared.own.address, 0, cuda->layout.bytes, NULL);
+    }
+    return status == MMOE_OK ? MM_CU(&cuda->gpu.driver, cuStreamSynchronize, what, NULL) : status;
+}
+
+static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
+    static const char doing[] = "making pinned memory for what the host reads";
+    const struct mm_driver *driver = &cuda->gpu.driver;
+    mmoe_status status = MM_CU(driver, cuMemHostAlloc, doing, (void **)&cuda->summary, sizeof *cuda->summary, 0);
+    if (status == MMOE_OK) {
+        status = MM_CU(driver, cuMemHostAlloc, doing, (void **)&cuda->told, sizeof *cuda->told, 0);
     }
     if (status == MMOE_OK) {
-        status = MM_CU(&cuda->gpu.driver, cuStreamSynchronize, "clearing the ids and weights", NULL);
-    }
-    if (status == MMOE_OK) {
-        status = MM_CU(&cuda->gpu.driver, cuMemHostAlloc, "making pinned memory for what the host reads",
-                       (void **)&cuda->verdict, sizeof *cuda->verdict, 0);
+        memset(cuda->told, 0, sizeof *cuda->told);
     }
     return status;
 }
@@ -58,7 +70,9 @@ static mmoe_status make_events(struct mm_cuda_group *cuda) {
     for (int i = 0; i <= MM_CUDA_PHASES && status == MMOE_OK; i++) {
         status = MM_CU(&cuda->gpu.driver, cuEventCreate, "making an event", &cuda->phase_ends[i], MM_CU_EVENT_TIMED);
     }
-    return status;
+    return status == MMOE_OK ? MM_CU(&cuda->gpu.driver, cuEventCreate, "making an event", &cuda->call_ends,
+                                     MM_CU_EVENT_WITHOUT_TIMING)
+                             : status;
 }
 
 static mmoe_status check_group(const struct mmoe_group *group) {
@@ -90,7 +104,13 @@ mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
     if (status == MMOE_OK) {
         status = find_kernels(cuda);
         if (status == MMOE_OK) {
-            status = make_routing(cuda, group);
+            status = make_shared(cuda, group);
+        }
+        if (status == MMOE_OK) {
+            status = mm_cuda_workspace_make(&cuda->gpu, &group->config, group->world, &cuda->workspace);
+        }
+        if (status == MMOE_OK) {
+            status = make_pinned(cuda);
         }
         if (status == MMOE_OK) {
             status = make_events(cuda);
@@ -117,16 +137,23 @@ static void free_pools(const struct mm_gpu *gpu, struct mm_cuda_pools *pools) {
 static void free_group(struct mm_cuda_group *cuda) {
     const struct mm_gpu *gpu = &cuda->gpu;
     free_pools(gpu, &cuda->pools);
-    mm_device_free(gpu, &cuda->routing);
+    mm_device_free(gpu, &cuda->shared.own);
+    mm_cuda_workspace_free(gpu, &cuda->workspace);
     mm_device_free(gpu, &cuda->weight_maps);
     mm_cuda_plan_free(gpu, &cuda->plan);
-    if (cuda->verdict != NULL) {
-        gpu->driver.cuMemFreeHost(cuda->verdict);
+    void *pinned[] = {cuda->summary, cuda->told};
+    for (size_t i = 0; i < sizeof pinned / sizeof pinned[0]; i++) {
+        if (pinned[i] != NULL) {
+            gpu->driver.cuMemFreeHost(pinned[i]);
+        }
     }
     for (int i = 0; i <= MM_CUDA_PHASES; i++) {
         if (cuda->phase_ends[i] != NULL) {
             gpu->driver.cuEventDestroy(cuda->phase_ends[i]);
         }
+    }
+    if (cuda->call_ends != NULL) {
+        gpu->driver.cuEventDestroy(cuda->call_ends);
     }
 }
 

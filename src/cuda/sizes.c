@@ -4,7 +4,8 @@
 #include <stdbool.h>
 
 #include "cuda/plan.h"
-#include "cuda/routing.h"
+#include "cuda/workspace.h"
+#include "kernels/call_params.h"
 
 int64_t mm_cuda_pool_rows(int64_t padded_rows) {
     return padded_rows > 0 ? padded_rows : MMOE_ROW_BLOCK;
@@ -35,6 +36,17 @@ struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world) {
     return mm_layout_of(&without_slots, world);
 }
 
+/* The devices' own control takes the place of the host's. */
+struct mm_layout mm_cuda_shared_layout(const mmoe_group_config *config, int world) {
+    struct mm_layout layout = mm_layout_of(config, world);
+    const size_t more = mm_align(sizeof(struct call_control)) - layout.x;
+    size_t *parts[] = {&layout.x, &layout.dy, &layout.ids, &layout.weights, &layout.combine, &layout.dw, &layout.bytes};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        *parts[i] += more;
+    }
+    return layout;
+}
+
 /* The pools are all made at the first backward, whatever is kept; what is kept comes besides. */
 void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,
                    mmoe_keep keep, mmoe_sizes *sizes) {
@@ -48,7 +60,8 @@ void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *laye
     sizes->rows_dw = pools.dw_parts;
     sizes->thread_buffers = 0;
     sizes->scratch = sizes->rows_x + sizes->rows_dy + sizes->rows_gate_up + sizes->rows_h + sizes->rows_dgrad +
-                     sizes->rows_dw + pools.out + mm_cuda_routing_bytes(group, world);
+                     sizes->rows_dw + pools.out + mm_cuda_workspace_bytes(group, world) +
+                     mm_cuda_shared_layout(group, world).bytes;
     sizes->kept_x = kept ? pools.x : 0;
     sizes->kept_gate_up = kept ? pools.gate_up : 0;
 }

@@ -6,11 +6,16 @@
 #include "cuda/kernel.h"
 #include "cuda/plan.h"
 #include "cuda/sizes.h"
+#include "cuda/workspace.h"
 
 enum mm_cuda_kernel {
-    MM_KERNEL_IDS_IN,
+    MM_KERNEL_CALL_OPEN,
+    MM_KERNEL_CALL_ENTER,
+    MM_KERNEL_CALL_MEET,
+    MM_KERNEL_CALL_STOP,
     MM_KERNEL_COUNT_SLOTS,
     MM_KERNEL_PLACE_SLOTS,
+    MM_KERNEL_FORWARD,
     MM_KERNEL_GATHER,
     MM_KERNEL_GATE_UP,
     MM_KERNEL_DOWN,
@@ -35,23 +40,30 @@ struct mm_cuda_pools {
     struct mm_device_buffer dw_parts; /* [tiles, rows] fp32 */
 };
 
-/* What the host reads after a plan, in pinned memory, and the same on the device. */
-struct mm_cuda_verdict {
-    struct plan_summary summary;
-    struct ids_fault fault;
-};
-
 #define MM_CUDA_PHASES 8
+
+/* Memory of each rank that all ranks read and write, as mapped on this device; `layout` says what lies where. */
+struct mm_cuda_shared {
+    struct mm_device_buffer own;
+    mm_cu_pointer base[MMOE_MAX_WORLD];
+};
 
 struct mm_cuda_group {
     struct mm_gpu gpu;
+    struct mm_cuda_shared shared;
+    struct mm_layout layout;
     struct mm_kernel kernels[MM_KERNELS];
     struct mm_cuda_pools pools;
-    struct mm_device_buffer routing;     /* what the kernels of the plan work on; see routing.c */
+    struct mm_cuda_workspace workspace;
     struct mm_device_buffer weight_maps; /* of weights given as one pointer an expert */
-    struct mm_cuda_verdict *verdict;     /* pinned */
+    struct plan_summary *summary;        /* where the host reads it to; pinned, as is the next one */
+    struct call_told *told;              /* what devices tell the host of calls */
+    uint32_t failure_seen;               /* number of the last call whose failure the host has taken note of */
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
+    mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
+    mm_cu_stream stream;   /* its stream */
+    bool any_call;
 };
 
 struct mm_cuda_saved {
@@ -69,11 +81,16 @@ struct mm_cuda_call {
     mm_cu_stream stream;
     uint32_t hidden, intermediate, top_k, tokens;
     struct mm_cuda_plan *plan;
-    uint32_t pool_rows; /* rows of the pools in use: the plan's, but at least one block */
+    uint32_t pool_rows;  /* rows of the pools in use: the plan's, but at least one block */
+    mm_cu_pointer own_x; /* this rank's tokens, [T, H] contiguous */
     mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts;
     const mmoe_tensor *gate, *up, *down; /* the weights */
     int64_t maps_used;                   /* of weight_maps */
 
+    mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
+    char earlier_text[MM_ERROR_BYTES];
+
+    bool captured; /* recorded for a graph, not run */
     mmoe_report report;
     bool timed;
     double started;

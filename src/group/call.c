@@ -112,7 +112,7 @@ static mmoe_status await_left(struct mmoe_group *group) {
 }
 
 /* The lock is held. */
-static mmoe_status begin_locked(struct mmoe_group *group) {
+static mmoe_status take_locked(struct mmoe_group *group) {
     if (group->broken != MMOE_OK) {
         return mm_fail(MMOE_BROKEN, "%s", group->broken_text);
     }
@@ -122,7 +122,12 @@ static mmoe_status begin_locked(struct mmoe_group *group) {
     }
     group->call++;
     group->left_posted = 0;
-    status = step(group, MM_STEP_BEGIN);
+    return step(group, MM_STEP_BEGIN);
+}
+
+/* Likewise. */
+static mmoe_status begin_locked(struct mmoe_group *group) {
+    mmoe_status status = take_locked(group);
     if (status == MMOE_OK) {
         status = agree(group);
     }
@@ -132,11 +137,30 @@ static mmoe_status begin_locked(struct mmoe_group *group) {
     return status == MMOE_OK ? step(group, MM_STEP_WRITE) : status;
 }
 
-mmoe_status mm_call_begin(struct mmoe_group *group) {
+static mmoe_status lock_and(struct mmoe_group *group, mmoe_status (*begin)(struct mmoe_group *group)) {
     pthread_mutex_lock(&group->lock);
-    mmoe_status status = begin_locked(group);
+    mmoe_status status = begin(group);
     if (status != MMOE_OK) {
         pthread_mutex_unlock(&group->lock);
+    }
+    return status;
+}
+
+mmoe_status mm_call_begin(struct mmoe_group *group) {
+    return lock_and(group, begin_locked);
+}
+
+mmoe_status mm_call_take(struct mmoe_group *group) {
+    return lock_and(group, take_locked);
+}
+
+void mm_call_give(struct mmoe_group *group) {
+    pthread_mutex_unlock(&group->lock);
+}
+
+mmoe_status mm_call_break(struct mmoe_group *group, mmoe_status status) {
+    if (group->broken == MMOE_OK) {
+        mark_broken(group, status);
     }
     return status;
 }

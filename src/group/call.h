@@ -27,6 +27,14 @@ enum mm_arrival { MM_ARRIVAL_ROWS, MM_ARRIVAL_DW };
  * and the caller's outputs stay as they are; any other failure broke it in this call, as one in a later step. */
 mmoe_status mm_call_begin(struct mmoe_group *group);
 
+/* For a backend whose devices go through the steps above among themselves: only takes the call's number and the lock,
+ * fails like mm_call_begin, and gives the lock back. */
+mmoe_status mm_call_take(struct mmoe_group *group);
+void mm_call_give(struct mmoe_group *group);
+
+/* The group is broken from now on, with the thread's error text; peers are not told. Returns `status`. */
+mmoe_status mm_call_break(struct mmoe_group *group, mmoe_status status);
+
 /* The group's part of an agreement, and the number and kind of the current call. */
 void mm_call_agreement(const struct mmoe_group *group, enum mm_call_kind kind, struct mm_agreement *agreed);
 

@@ -79,9 +79,8 @@ static mmoe_status compare_limit(const struct mmoe_group *group, int peer, doubl
                                     theirs, peer, ours, group->rank, group->call);
 }
 
-static mmoe_status compare(const struct mmoe_group *group, int peer) {
-    const struct mm_agreement *theirs = &header_of(group, peer)->agreed;
-    const struct mm_agreement *ours = &header_of(group, group->rank)->agreed;
+mmoe_status mm_agreement_compare(const struct mmoe_group *group, int peer, const struct mm_agreement *theirs,
+                                 const struct mm_agreement *ours) {
     mmoe_status status = compare_group(group, peer, theirs, ours);
     if (status == MMOE_OK) {
         status = compare_calls(peer, theirs, ours);
@@ -103,7 +102,7 @@ mmoe_status mm_headers_check(const struct mmoe_group *group) {
     }
     mmoe_status status = MMOE_OK;
     for (int r = 0; r < group->world && status == MMOE_OK; r++) {
-        status = compare(group, r);
+        status = mm_agreement_compare(group, r, &header_of(group, r)->agreed, &header_of(group, group->rank)->agreed);
     }
     return status;
 }

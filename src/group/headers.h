@@ -8,4 +8,8 @@
  * which a peer differs from this rank, and both values. */
 mmoe_status mm_headers_check(const struct mmoe_group *group);
 
+/* What rank `peer` and this rank have said of a call: MMOE_MISMATCH likewise. */
+mmoe_status mm_agreement_compare(const struct mmoe_group *group, int peer, const struct mm_agreement *theirs,
+                                 const struct mm_agreement *ours);
+
 #endif

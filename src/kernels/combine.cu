@@ -1,20 +1,8 @@
 /* Rows of experts back to their tokens: sums over the slots of a token, in the order of the slots. */
-#include "kernels/strided.cuh"
 #include "kernels/token_rows.cuh"
+#include "kernels/token_sum.cuh"
 
 #define SLOTS 8u /* rows in flight in a lane */
-
-MM_DEVICE void add_eight(float (&sum)[8], const u32x4 &eight) {
-    const uint32_t pair[4] = {eight.x, eight.y, eight.z, eight.w};
-    for (uint32_t i = 0; i < 4; i++) {
-        sum[2 * i] += bf16_low(pair[i]);
-        sum[2 * i + 1] += bf16_high(pair[i]);
-    }
-}
-
-MM_DEVICE u32x4 round_eight(const float (&sum)[8]) {
-    return {pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7])};
-}
 
 /* Aligned; lanes past the last column only keep the others company. */
 MM_DEVICE void sum_columns(const combine_params &p, bool whole, uint32_t token, const token_rows &rows, uint32_t col) {

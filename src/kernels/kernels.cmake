@@ -1,14 +1,18 @@
 # The kernel sources: each is compiled for the GPU and embedded in the library, and for the CPU into the simulated driver.
 set(mm_kernels
+  call_enter
+  call_meet
+  call_open
+  call_stop
   combine
   dgate_up
   down
   dx
   fill
+  forward
   gate_up
   gather
   plan_count
-  plan_ids
   plan_place
   wgrad_bf16
   wgrad_f32

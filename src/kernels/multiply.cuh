@@ -10,14 +10,15 @@ template <operand_major major> MM_DEVICE constexpr uint32_t slice_bytes(void) {
 }
 
 /* This warpgroup's 64 rows of the tile. One group of products stays in flight, so a stage is released a step late.
- * `steps` is at least 1. */
-template <operand_major a_major, operand_major b_major>
+ * `steps` is at least 1. `stages` is the kind of ring, as tile.cuh has it. */
+template <operand_major a_major, operand_major b_major, typename stages = cluster_stages>
 MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps) {
     const wgmma_operand a_first = wgmma_operand_at<a_major>(stage_address(0) + (warpgroup_index() - 1) * BLOCK_BYTES);
     const wgmma_operand b_first = wgmma_operand_at<b_major>(stage_address(0) + STAGE_A_BYTES);
+    stages ring_of;
     uint32_t previous = 0;
     for (uint32_t step = 0; step < steps; step++) {
-        mbarrier_wait(full_barrier(at.stage), at.parity);
+        mbarrier_wait(ring_of.full(at.stage), at.parity);
         const wgmma_operand a = wgmma_operand_add(a_first, at.stage * STAGE_BYTES);
         const wgmma_operand b = wgmma_operand_add(b_first, at.stage * STAGE_BYTES);
         wgmma_fence();
@@ -28,13 +29,13 @@ MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps) {
         wgmma_commit();
         wgmma_wait<1>();
         if (step > 0)
-            stage_release(previous);
+            ring_of.release(previous);
         previous = at.stage;
-        ring_next(at);
+        ring_next<stages::count>(at);
     }
     wgmma_wait<0>();
     wgmma_settle(d);
-    stage_release(previous);
+    ring_of.release(previous);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* Parameters and results of the routing plan kernels, shared by the host side and the kernels. C and C++.
  *
- * They make on the device, bit for bit, the plan that src/plan makes on the host:
- * - mm_ids_in checks and narrows the caller's ids and writes them, with the weights, to the slots of all ranks.
+ * They make on the device, bit for bit, the plan that src/plan makes on the host, from the ids that mm_call_enter has
+ * brought to all ranks:
  * - mm_count_slots counts the slots of all ranks by expert, a chunk of one rank's tokens in each CTA.
  * - mm_place_slots adds up the chunks' counts and places each chunk's slots behind those of the chunks before it.
  * They need no memory that is cleared between calls, and no CTA waits for another one of its grid. They may be launched
@@ -13,37 +13,11 @@
 #ifndef MM_KERNELS_PLAN_PARAMS_H
 #define MM_KERNELS_PLAN_PARAMS_H
 
-#include "kernels/row_params.h"
+#include "kernels/call_params.h"
 
-#define PLAN_MAX_WORLD 64
+#define PLAN_MAX_WORLD CALL_MAX_WORLD
 #define PLAN_ROW_BLOCK 128u
 #define PLAN_NO_CAPACITY 0xffffffffu
-
-/* ---- Ids in --------------------------------------------------------------------------------------- */
-
-enum ids_fault_kind { IDS_GOOD, IDS_BAD_ID, IDS_BAD_WEIGHT };
-
-/* The first slot, in the order of tokens and slots, that must not be computed. */
-struct ids_fault {
-    uint32_t kind; /* enum ids_fault_kind; the rest is written unless it is IDS_GOOD */
-    uint32_t token, slot;
-    uint32_t weight; /* bits of the float; of IDS_BAD_WEIGHT */
-    int64_t id;      /* of IDS_BAD_ID */
-};
-
-struct ids_in_params {
-    struct strided_matrix ids;          /* [T, K] int32 or int64 */
-    struct strided_matrix weights;      /* [T, K] fp32 */
-    uint32_t wide;                      /* 1: ids are int64 */
-    uint32_t tokens, top_k, experts;    /* T, K, E */
-    uint32_t check_weights;             /* 1: the weight of a used slot must be finite */
-    uint32_t world;                     /* W */
-    int32_t *ids_out[PLAN_MAX_WORLD];   /* this rank's part of each rank's slot, [T, K] contiguous */
-    float *weights_out[PLAN_MAX_WORLD]; /* likewise */
-    uint32_t *first_faults;             /* scratch, [CTAs] */
-    uint32_t *ctas_done;                /* zero before the first launch; each launch leaves it zero */
-    struct ids_fault *fault;            /* out */
-};
 
 /* ---- Plan ----------------------------------------------------------------------------------------- */
 
@@ -100,15 +74,20 @@ struct plan_params {
     struct plan_tables tables;
     struct plan_rows rows;
     struct plan_slots slots;
+    int32_t *token_rows;   /* out: [W, token_stride, K] of each rank's slots: row on this rank; negative: none */
+    uint64_t token_stride; /* tokens */
+
+    /* What a fused forward needs besides. */
+    struct call_state *state; /* gets the arrivals that end the call, and the verdict on capacity */
+    struct call_work work;    /* gets where the counters stand and will stand */
+    uint32_t h_tiles;         /* of a block of activations */
+    uint32_t result_tiles;    /* of a row of results: so often it arrives */
 };
 
 /* ---- Launches ------------------------------------------------------------------------------------- */
 
-/* mm_ids_in: any number of CTAs of IDS_IN_THREADS, IDS_IN_SHARED_BYTES.
- * mm_count_slots: W * chunks CTAs of 32 * warps threads, plan_count_shared_bytes().
+/* mm_count_slots: W * chunks CTAs of 32 * warps threads, plan_count_shared_bytes().
  * mm_place_slots: W * chunks CTAs of 32 * warps threads, plan_place_shared_bytes(). */
-#define IDS_IN_THREADS 512u
-#define IDS_IN_SHARED_BYTES (IDS_IN_THREADS / 32u * 4u)
 #define PLAN_THREADS 1024u /* most */
 
 /* Words of shared memory an expert in mm_place_slots, besides one for each warp; and the words that are no expert's. */

@@ -110,6 +110,7 @@ MM_DEVICE void place_slots(const plan_params &p, const plan_chunk &chunk, const 
     const float *weights = p.weights + chunk.source * p.rank_stride;
     const uint32_t local_experts = p.experts / p.world, batch_tokens = steps.tokens * PLAN_BATCH / steps.parts;
     const bool own = chunk.source == p.rank, fit = rows_fit(p);
+    int32_t *token_rows = p.token_rows + chunk.source * p.token_stride * p.top_k;
     for (uint32_t first = chunk.first; first < chunk.end; first += batch_tokens) {
         plan_slot slots[PLAN_BATCH];
 #pragma unroll
@@ -134,6 +135,8 @@ MM_DEVICE void place_slots(const plan_params &p, const plan_chunk &chunk, const 
                 store_u32(p.slots.row + slots[i].index, slots[i].row);
                 store_u32(p.slots.expert + slots[i].index, slots[i].key < range.count ? slots[i].key : PLAN_UNUSED);
             }
+            if (slots[i].real)
+                store_u32(token_rows + slots[i].index, slots[i].local ? slots[i].row : PLAN_UNUSED);
             if (slots[i].local)
                 write_row(p.rows, slots[i], chunk.source);
         }

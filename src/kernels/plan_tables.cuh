@@ -10,7 +10,8 @@ MM_DEVICE void write_counts(const plan_params &p, uint32_t source) {
         store_u32(p.tables.counts + source * p.experts + e, smem_load_u32(place_array_at(p, OF_SOURCE, e)));
 }
 
-/* Which blocks and pads the segments of this rank's experts have; an expert by one CTA. */
+/* Which blocks and pads the segments of this rank's experts have, and what completes a block: its pads come as rows
+ * do. An expert by one CTA. */
 MM_DEVICE void write_segments(const plan_params &p, uint32_t local_key) {
     const uint32_t threads = 32 * p.warps;
     if (!rows_fit(p))
@@ -22,6 +23,8 @@ MM_DEVICE void write_segments(const plan_params &p, uint32_t local_key) {
         for (uint32_t block = first / PLAN_ROW_BLOCK + thread_index(); block < blocks_end; block += threads) {
             store_u32(p.rows.block_expert + block, e);
             store_u32(p.rows.block_rows + block, least(end - block * PLAN_ROW_BLOCK, PLAN_ROW_BLOCK));
+            store_u32(p.work.rows_target + block, load_u32(p.work.rows_in + block) + PLAN_ROW_BLOCK);
+            store_u32(p.work.h_target + block, load_u32(p.work.h_in + block) + p.h_tiles);
         }
         plan_slot pad = {};
         pad.token = pad.slot = pad.primary = PLAN_UNUSED;
@@ -53,6 +56,24 @@ MM_DEVICE void count_kept(const plan_params &p, uint32_t owner) {
     }
 }
 
+/* Where the counters of the work stand before it begins, by one thread. */
+MM_DEVICE void note_work(const call_work &work) {
+    const work_counters *now = work.counters;
+    store_u32(&work.base->task, load_u32(&now->task.value));
+    store_u32(&work.base->fetch, load_u32(&now->fetch.value));
+    store_u32(&work.base->fetched, load_u32(&now->fetched.value));
+    store_u32(&work.base->sum, load_u32(&now->sum.value));
+    store_u32(&work.base->ended, load_u32(&now->ended.value));
+}
+
+/* How often results of each rank will have arrived at the end of the call. */
+MM_DEVICE void await_results(const plan_params &p) {
+    for (uint32_t rank = thread_index(); rank < p.world; rank += 32 * p.warps) {
+        uint32_t *target = p.state->rows_target + rank;
+        store_u32(target, load_u32(target) + load_u32_l2(p.tables.slots_on + rank) * p.result_tiles);
+    }
+}
+
 /* After count_kept() of all ranks, by one thread. */
 MM_DEVICE void write_summary(const plan_params &p) {
     plan_summary *all = p.tables.all;
@@ -71,6 +92,11 @@ MM_DEVICE void write_summary(const plan_params &p) {
     store_u32(&all->slots_dropped, used - kept);
     store_u32(&all->over_rank, over_rank);
     store_u32(&all->over_demand, over_demand);
+    if (over_rank != PLAN_UNUSED) {
+        store_u32(&p.state->result.outcome, CALL_CAPACITY);
+        store_u32(&p.state->result.rank, over_rank);
+        store_u32(&p.state->result.rows, over_demand);
+    }
 }
 
 /* What one CTA writes for all: this rank's first one. */
@@ -94,7 +120,11 @@ MM_DEVICE void write_tables(const plan_params &p) {
     if (thread_index() == 0) {
         store_u32(p.tables.expert_offset + local_experts, smem_load_u32(place_word_at(PADDED_ROWS)));
         write_summary(p);
+        note_work(p.work);
     }
+    cta_sync();
+    if (rows_fit(p) && load_u32(&p.tables.all->over_rank) == PLAN_UNUSED)
+        await_results(p);
 }
 
 #endif

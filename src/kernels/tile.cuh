@@ -23,8 +23,8 @@ struct ring {
     uint32_t stage, parity;
 };
 
-MM_DEVICE void ring_next(ring &at) {
-    if (++at.stage == STAGES) {
+template <uint32_t count = STAGES> MM_DEVICE void ring_next(ring &at) {
+    if (++at.stage == count) {
         at.stage = 0;
         at.parity ^= 1;
     }
@@ -56,6 +56,13 @@ MM_DEVICE void stage_release(uint32_t stage) {
     if (lane_index() < CLUSTER_CTAS)
         mbarrier_arrive_cluster(empty_barrier(stage), lane_index());
 }
+
+/* The ring of the kernels that work in clusters, for multiply(). */
+struct cluster_stages {
+    static constexpr uint32_t count = STAGES;
+    MM_DEVICE smem_t full(uint32_t stage) { return full_barrier(stage); }
+    MM_DEVICE void release(uint32_t stage) { stage_release(stage); }
+};
 
 MM_DEVICE void barriers_init(void) {
     for (uint32_t stage = 0; stage < STAGES; stage++) {

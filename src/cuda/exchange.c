@@ -1,0 +1,214 @@
+/* The devices' exchange from the host's side; see exchange.h. */
+#include "cuda/exchange.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/inputs.h"
+#include "group/headers.h"
+#include "plan/ids.h"
+
+_Static_assert(sizeof(struct mm_agreement) == CALL_AGREED_WORDS * sizeof(uint32_t), "what ranks agree on has grown");
+_Static_assert(CALL_REASON_BYTES == MM_REASON_BYTES, "reasons differ in length");
+_Static_assert(CALL_MAX_WORLD == MMOE_MAX_WORLD, "the most ranks differ");
+
+#define NS_PER_MS UINT64_C(1000000)
+
+mm_cu_pointer mm_cuda_segment(const struct mm_cuda_call *call, int rank) {
+    return call->cuda->shared.base[rank];
+}
+
+struct call_group mm_cuda_call_group(const struct mm_cuda_call *call) {
+    const mmoe_group_config *config = &call->group->config;
+    struct call_group group = {
+        .world = (uint32_t)call->group->world,
+        .rank = (uint32_t)call->group->rank,
+        .arrive_ns = (uint64_t)config->arrive_timeout_ms * NS_PER_MS,
+        .progress_ns = (uint64_t)config->progress_timeout_ms * NS_PER_MS,
+        .state = call->cuda->workspace.state,
+        .told = call->cuda->told,
+    };
+    for (int r = 0; r < call->group->world; r++) {
+        group.segment[r] = mm_at(mm_cuda_segment(call, r));
+    }
+    return group;
+}
+
+/* ---- Queueing ---- */
+
+static mmoe_status launch_one(const struct mm_cuda_call *call, enum mm_cuda_kernel which) {
+    const struct call_params params = {.group = mm_cuda_call_group(call)};
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
+    return mm_cuda_launch(call, which, grid, &params);
+}
+
+/* Numbers of calls are the devices' own: a replayed graph repeats what is written here. */
+static struct call_header header_of(const struct mm_cuda_call *call) {
+    struct call_header header = {.tokens = (int32_t)call->tokens};
+    struct mm_agreement agreed;
+    mm_layer_agreement(call->layer, call->kind, &agreed);
+    agreed.call = 0;
+    memcpy(header.agreed, &agreed, sizeof agreed);
+    return header;
+}
+
+static struct enter_params enter_params_of(const struct mm_cuda_call *call) {
+    const struct mm_cuda_workspace *workspace = &call->cuda->workspace;
+    const struct mm_layout *layout = &call->cuda->layout;
+    const uint64_t rank = (uint64_t)call->group->rank;
+    return (struct enter_params){
+        .group = mm_cuda_call_group(call),
+        .header = header_of(call),
+        .top_k = call->top_k,
+        .hidden = call->hidden,
+        .experts = (uint32_t)call->layer->config.experts,
+        .check_weights = (uint32_t)call->layer->config.check_weights,
+        .ids_slot = layout->ids + rank * layout->ids_stride,
+        .weights_slot = layout->weights + rank * layout->weights_stride,
+        .x_slot = layout->x,
+        .first_faults = workspace->first_faults,
+        .ctas_done = workspace->ctas_done,
+    };
+}
+
+static unsigned enter_ctas(const struct mm_cuda_call *call) {
+    const unsigned ctas = 2 * (unsigned)call->gpu->device.multiprocessors;
+    return ctas < MM_CUDA_ENTER_CTAS ? ctas : MM_CUDA_ENTER_CTAS;
+}
+
+static mmoe_status launch_enter(const struct mm_cuda_call *call, const struct enter_params *params) {
+    const struct mm_cuda_grid grid = {
+        .ctas = enter_ctas(call), .threads = ENTER_THREADS, .shared_bytes = ENTER_SHARED_BYTES};
+    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
+    if (status == MMOE_OK) {
+        status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);
+    }
+    return status == MMOE_OK ? launch_one(call, MM_KERNEL_CALL_MEET) : status;
+}
+
+mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args) {
+    struct enter_params params = enter_params_of(call);
+    params.ids = mm_strided(&args->ids);
+    params.weights = mm_strided(&args->weights);
+    params.x = mm_strided(&args->x);
+    params.wide = args->ids.dtype == MMOE_I64;
+    params.tokens = call->tokens;
+    params.copy_x = call->own_x == mm_cuda_segment(call, call->group->rank) + call->cuda->layout.x;
+    return launch_enter(call, &params);
+}
+
+mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    struct enter_params params = enter_params_of(call);
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    snprintf(params.header.reason, sizeof params.header.reason, "%.*s", CALL_REASON_BYTES - 1, text);
+    params.header.status = (int32_t)status;
+    params.header.tokens = 0;
+    mmoe_status failed = launch_enter(call, &params);
+    return failed == MMOE_OK ? mm_fail(status, "%s", text) : failed;
+}
+
+mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status) {
+    mm_call_break(call->group, status);
+    launch_one(call, MM_KERNEL_CALL_STOP); /* a device that can't even do that is given up by its peers */
+    return mm_fail(status, "%s", call->group->broken_text);
+}
+
+/* ---- Results ---- */
+
+static struct mm_agreement agreement_of(const struct call_header *header, uint32_t call) {
+    struct mm_agreement agreed;
+    memcpy(&agreed, header->agreed, sizeof agreed);
+    agreed.call = call;
+    return agreed;
+}
+
+/* As the rank that refuses sees it. */
+static mmoe_status refusal_of(const struct call_header *header) {
+    const struct ids_fault *fault = &header->fault;
+    float weight;
+    if (header->status != MMOE_OK) {
+        return mm_fail((mmoe_status)header->status, "%.*s", CALL_REASON_BYTES, header->reason);
+    }
+    if (fault->kind == IDS_BAD_ID) {
+        return mm_id_check(fault->id, agreement_of(header, 0).experts, "ids", fault->token, fault->slot);
+    }
+    memcpy(&weight, &fault->weight, sizeof weight);
+    return mm_fail(MMOE_INVALID_ARGUMENT, "weights has %g at token %u, slot %u, expected a finite number",
+                   (double)weight, fault->token, fault->slot);
+}
+
+static mmoe_status refused(const struct mmoe_group *group, const struct call_told *told) {
+    char reason[MM_ERROR_BYTES];
+    mmoe_status status = refusal_of(&told->header[0]);
+    if ((int)told->failed.rank == group->rank) {
+        return status;
+    }
+    snprintf(reason, sizeof reason, "%s", mmoe_last_error());
+    return mm_fail(MMOE_REFUSED, "rank %u refused call %u: %.*s", told->failed.rank, told->failed.call,
+                   CALL_REASON_BYTES, reason);
+}
+
+static mmoe_status mismatch(const struct mmoe_group *group, const struct call_told *told) {
+    const struct mm_agreement theirs = agreement_of(&told->header[0], told->failed.call);
+    const struct mm_agreement ours = agreement_of(&told->header[1], told->failed.call);
+    return mm_agreement_compare(group, (int)told->failed.rank, &theirs, &ours);
+}
+
+static const char *doing(uint32_t step) {
+    switch (step) {
+    case CALL_AWAITS_LEFT:
+        return mm_step_name(MM_STEP_BEGIN);
+    case CALL_AWAITS_READY:
+        return mm_step_name(MM_STEP_MEET);
+    case CALL_AWAITS_RESULTS:
+        return mm_step_name(MM_STEP_AWAIT);
+    default:
+        return mm_step_name(MM_STEP_PULL);
+    }
+}
+
+static mmoe_status stopped(const struct mmoe_group *group, const struct call_told *told) {
+    const struct call_stop *stop = &told->stop;
+    const bool late = stop->step == CALL_AWAITS_READY;
+    if (stop->step == CALL_GAVE_UP) {
+        return mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", told->failed.rank, stop->call);
+    }
+    return mm_fail(MMOE_TIMEOUT, "rank %u %s %lld ms: rank %u was %s from it in call %u", stop->culprit,
+                   late ? "did not come within" : "made no progress for",
+                   (long long)(late ? group->config.arrive_timeout_ms : group->config.progress_timeout_ms),
+                   told->failed.rank, doing(stop->step), stop->call);
+}
+
+static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
+    const struct call_result *failed = &told->failed;
+    switch (failed->outcome) {
+    case CALL_REFUSED:
+        return refused(group, told);
+    case CALL_MISMATCH:
+        return mismatch(group, told);
+    case CALL_CAPACITY:
+        return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", failed->rank,
+                       failed->rows, (long long)agreement_of(&told->header[1], 0).capacity);
+    default:
+        return mm_call_break(group, stopped(group, told));
+    }
+}
+
+/* A refusal with a status is this host's own: its caller has been told. */
+static bool is_own_refusal(const struct mmoe_group *group, const struct call_told *told) {
+    return told->failed.outcome == CALL_REFUSED && (int)told->failed.rank == group->rank &&
+           told->header[0].status != MMOE_OK;
+}
+
+/* The device writes the number after all the rest. */
+mmoe_status mm_cuda_failure(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    const uint32_t call = __atomic_load_n(&cuda->told->failed.call, __ATOMIC_ACQUIRE);
+    if (call == cuda->failure_seen) {
+        return MMOE_OK;
+    }
+    cuda->failure_seen = call;
+    return is_own_refusal(group, cuda->told) ? MMOE_OK : told_status(group, cuda->told);
+}

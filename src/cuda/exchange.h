@@ -1,0 +1,30 @@
+/* What the ranks' devices tell each other around a call, as the host queues it; the kernels are call_open, call_enter
+ * and call_meet. */
+#ifndef MM_CUDA_EXCHANGE_H
+#define MM_CUDA_EXCHANGE_H
+
+#include "cuda/state.h"
+#include "kernels/enter_params.h"
+
+/* The group as kernels get it. */
+struct call_group mm_cuda_call_group(const struct mm_cuda_call *call);
+
+/* A rank's shared memory from this device. */
+mm_cu_pointer mm_cuda_segment(const struct mm_cuda_call *call, int rank);
+
+/* Queues the beginning of a forward: its number, tokens, ids and weights to where the ranks look for them, the meeting
+ * of all ranks. */
+mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args);
+
+/* Queues a call that this rank refuses with the thread's error text. Returns `status` and restores the text, or what
+ * failed. */
+mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status);
+
+/* MMOE_OK, or why the last call that failed and has not been asked for did so, as far as the device has told; one that
+ * stopped breaks the group. */
+mmoe_status mm_cuda_failure(struct mmoe_group *group);
+
+/* Tells all ranks that this one gives up the call, with the thread's error text for its own. Returns `status`. */
+mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status);
+
+#endif

@@ -1,0 +1,68 @@
+/* Launches of the fused kernels; see fused.h. */
+#include "cuda/fused.h"
+
+#include "cuda/exchange.h"
+#include "cuda/inputs.h"
+#include "cuda/views.h"
+#include "kernels/forward_params.h"
+#include "kernels/fused_shape.h"
+
+static struct forward_params params_of(const struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep) {
+    const struct mm_cuda_workspace *workspace = &call->cuda->workspace;
+    return (struct forward_params){
+        .group = mm_cuda_call_group(call),
+        .work = workspace->work,
+        .x_rows = mm_at(call->x),
+        .rows = call->plan->arrays.rows,
+        .tables = call->plan->arrays.tables,
+        .slots = call->plan->arrays.slots,
+        .token_rows = workspace->token_rows,
+        .token_stride = (uint64_t)call->group->config.max_tokens,
+        .x_slot = call->cuda->layout.x,
+        .combine = call->cuda->layout.combine,
+        .own_x = mm_at(call->own_x),
+        .y = mm_strided(&args->y),
+        .hidden = call->hidden,
+        .intermediate = call->intermediate,
+        .top_k = call->top_k,
+        .tokens = call->tokens,
+        .keep = keep,
+        .clamp = call->layer->config.limit > 0,
+        .limit = call->layer->config.limit,
+    };
+}
+
+static mmoe_status map_pools(const struct mm_cuda_call *call, struct forward_params *params) {
+    enum { LOAD = TILE_ROWS, STORE = 16 };
+    const struct mm_wanted_map maps[] = {
+        {mm_x_view(call), LOAD, &params->x},
+        {mm_h_view(call), LOAD, &params->h},
+        {mm_h_view(call), STORE, &params->h_out},
+        {mm_gate_up_view(call, MM_GATE), STORE, &params->gate_out},
+        {mm_gate_up_view(call, MM_UP), STORE, &params->up_out},
+    };
+    return mm_map_all(call, maps, params->keep ? 5 : 3);
+}
+
+static mmoe_status map_weights(struct mm_cuda_call *call, struct forward_params *params) {
+    mmoe_status status = mm_map_weight(call, call->gate, MM_WEIGHT_BY_ROWS, "gate", &params->gate);
+    if (status == MMOE_OK) {
+        status = mm_map_weight(call, call->up, MM_WEIGHT_BY_ROWS, "up", &params->up);
+    }
+    if (status == MMOE_OK) {
+        status = mm_map_weight(call, call->down, MM_WEIGHT_BY_NEIGHBOURS, "down", &params->down);
+    }
+    return status;
+}
+
+mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep) {
+    struct forward_params params = params_of(call, args, keep);
+    mmoe_status status = map_pools(call, &params);
+    if (status == MMOE_OK) {
+        status = map_weights(call, &params);
+    }
+    const struct mm_cuda_grid grid = {.ctas = (unsigned)call->gpu->device.multiprocessors,
+                                      .threads = FUSED_THREADS,
+                                      .shared_bytes = FUSED_SMEM_BYTES};
+    return status == MMOE_OK ? mm_cuda_launch(call, MM_KERNEL_FORWARD, grid, &params) : status;
+}

@@ -1,0 +1,68 @@
+/* The workspace; see workspace.h. */
+#include "cuda/workspace.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/plan.h"
+
+/* That any plan of the group can have. */
+static size_t most_blocks(const mmoe_group_config *config, int world) {
+    const int64_t rows = world * config->max_tokens * config->max_top_k;
+    const int64_t local_experts = (config->max_experts + world - 1) / world;
+    return (size_t)(mm_padded_rows_bound(rows, local_experts) / MMOE_ROW_BLOCK);
+}
+
+static size_t carve(uintptr_t block, const mmoe_group_config *config, int world, struct mm_cuda_workspace *workspace) {
+    const size_t slots = (size_t)(world * config->max_tokens * config->max_top_k);
+    const size_t blocks = most_blocks(config, world);
+    struct call_work *work = &workspace->work;
+    uintptr_t next = block;
+    const struct {
+        void *member;
+        size_t bytes;
+    } pieces[] = {
+        {&workspace->state, sizeof *workspace->state},
+        {&work->counters, sizeof *work->counters},
+        {&work->base, sizeof *work->base},
+        {&work->rows_in, blocks * sizeof *work->rows_in},
+        {&work->rows_target, blocks * sizeof *work->rows_target},
+        {&work->h_in, blocks * sizeof *work->h_in},
+        {&work->h_target, blocks * sizeof *work->h_target},
+        {&workspace->token_rows, slots * sizeof *workspace->token_rows},
+        {&workspace->chunk_counts, MM_CUDA_PLAN_CTAS * (size_t)config->max_experts * sizeof *workspace->chunk_counts},
+        {&workspace->first_faults, MM_CUDA_ENTER_CTAS * sizeof *workspace->first_faults},
+        {&workspace->ctas_done, sizeof *workspace->ctas_done},
+    };
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        memcpy(pieces[i].member, &next, sizeof next);
+        next += mm_align(pieces[i].bytes);
+    }
+    return next - block;
+}
+
+size_t mm_cuda_workspace_bytes(const mmoe_group_config *config, int world) {
+    struct mm_cuda_workspace workspace;
+    return carve(0, config, world, &workspace);
+}
+
+static mmoe_status clear(const struct mm_gpu *gpu, const struct mm_device_buffer *memory) {
+    static const char doing[] = "clearing the workspace of calls";
+    mmoe_status status = MM_CU(&gpu->driver, cuMemsetD8Async, doing, memory->address, 0, memory->bytes, NULL);
+    return status == MMOE_OK ? MM_CU(&gpu->driver, cuStreamSynchronize, doing, NULL) : status;
+}
+
+mmoe_status mm_cuda_workspace_make(const struct mm_gpu *gpu, const mmoe_group_config *config, int world,
+                                   struct mm_cuda_workspace *workspace) {
+    mmoe_status status =
+        mm_device_reserve(gpu, &workspace->memory, mm_cuda_workspace_bytes(config, world), "the workspace of calls");
+    if (status == MMOE_OK) {
+        carve((uintptr_t)workspace->memory.address, config, world, workspace);
+        status = clear(gpu, &workspace->memory);
+    }
+    return status;
+}
+
+void mm_cuda_workspace_free(const struct mm_gpu *gpu, struct mm_cuda_workspace *workspace) {
+    mm_device_free(gpu, &workspace->memory);
+}

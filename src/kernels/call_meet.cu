@@ -1,0 +1,75 @@
+/* All ranks have come to a call: what they say of it is compared. The lowest rank that refuses counts; then the lowest
+ * one that means another call. */
+#include "kernels/call_end.cuh"
+#include "kernels/call_wait.cuh"
+
+#define NOBODY 0xffffffffu
+
+MM_DEVICE bool refuses(const call_header *header) {
+    return load_u32(&header->status) != 0 || load_u32(&header->fault.kind) != IDS_GOOD;
+}
+
+MM_DEVICE bool differ(const call_header *a, const call_header *b) {
+    bool differ = false;
+    for (uint32_t i = 0; i < CALL_AGREED_WORDS; i++)
+        differ |= load_u32(&a->agreed[i]) != load_u32(&b->agreed[i]);
+    return differ;
+}
+
+/* Aligned: the least rank of the lanes. */
+MM_DEVICE uint32_t least_rank(uint32_t rank) {
+    for (uint32_t mask = 16; mask > 0; mask /= 2) {
+        const uint32_t other = warp_shuffle_xor(rank, mask);
+        rank = other < rank ? other : rank;
+    }
+    return rank;
+}
+
+/* Aligned. A rank that refuses waits for nobody. */
+MM_DEVICE bool all_ready(const call_group &group, uint32_t call) {
+    const call_control *own = own_control(group);
+    bool good = true;
+    if (!refuses(&own->header[group.rank]))
+        for (uint32_t rank = lane_index(); rank < group.world && good; rank += CALL_THREADS)
+            good = await_rank(group, &own->ready[rank], call, CALL_AWAITS_READY, rank);
+    return warp_ballot(!good) == 0;
+}
+
+/* Aligned. */
+MM_DEVICE call_result compare_headers(const call_group &group, uint32_t call) {
+    const call_control *own = own_control(group);
+    const bool own_refuses = refuses(&own->header[group.rank]);
+    uint32_t refuser = own_refuses ? group.rank : NOBODY, stranger = NOBODY;
+    for (uint32_t rank = lane_index(); rank < group.world && !own_refuses; rank += CALL_THREADS) {
+        if (refuser == NOBODY && refuses(&own->header[rank]))
+            refuser = rank;
+        if (stranger == NOBODY && differ(&own->header[rank], &own->header[group.rank]))
+            stranger = rank;
+    }
+    refuser = least_rank(refuser);
+    stranger = least_rank(stranger);
+    if (refuser != NOBODY)
+        return {CALL_REFUSED, refuser, 0, call};
+    return stranger != NOBODY ? call_result{CALL_MISMATCH, stranger, 0, call} : call_result{CALL_GOOD, 0, 0, call};
+}
+
+MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
+    grid_dependency_wait(); /* and nobody starts early behind this one: it may wait for long */
+    const call_group &group = p.group;
+    const uint32_t call = load_u32(&group.state->call);
+    call_result result = {load_u32(&group.state->result.outcome), load_u32(&group.state->result.rank), 0, call};
+    if (result.outcome == CALL_GOOD)
+        result = all_ready(group, call) ? compare_headers(group, call)
+                                        : call_result{CALL_STOPPED, stopped_by(group) - 1, 0, call};
+    const bool good = result.outcome == CALL_GOOD;
+    for (uint32_t rank = lane_index(); rank < group.world; rank += CALL_THREADS)
+        store_u32(&group.state->tokens[rank], good ? load_u32(&own_control(group)->header[rank].tokens) : 0);
+    if (lane_index() == 0) {
+        store_u32(&group.state->result.outcome, result.outcome);
+        store_u32(&group.state->result.rank, result.rank);
+    }
+    if (!good && result.outcome != CALL_STOPPED)
+        post_left(group, call);
+    if (!good)
+        tell_result(group, result);
+}

@@ -1,0 +1,113 @@
+/* What the ranks of a group share in device memory to make calls together, and the parameters of the kernels that begin
+ * a call: mm_call_open, mm_call_enter (enter_params.h), mm_call_meet. docs/protocol.md explains the protocol. C and
+ * C++.
+ *
+ * A rank's shared device memory begins with a struct call_control; every other part is found by its offset. All of it
+ * is zero before the first call. Counters only grow and are compared wrap-safe; entry [s] is written by rank s alone.
+ */
+#ifndef MM_KERNELS_CALL_PARAMS_H
+#define MM_KERNELS_CALL_PARAMS_H
+
+#include "kernels/work_params.h"
+
+#define CALL_MAX_WORLD 64
+#define CALL_AGREED_WORDS 40 /* of 32 bits: struct mm_agreement of the host */
+#define CALL_REASON_BYTES 384
+
+enum ids_fault_kind { IDS_GOOD, IDS_BAD_ID, IDS_BAD_WEIGHT };
+
+/* The first slot, in the order of tokens and slots, that must not be computed. */
+struct ids_fault {
+    uint32_t kind; /* enum ids_fault_kind; the rest is written unless it is IDS_GOOD */
+    uint32_t token, slot;
+    uint32_t weight; /* bits of the float; of IDS_BAD_WEIGHT */
+    int64_t id;      /* of IDS_BAD_ID */
+};
+
+/* What a rank tells each peer at the start of a call. */
+struct call_header {
+    alignas(16) uint32_t agreed[CALL_AGREED_WORDS]; /* equal on all ranks */
+    int32_t tokens;                                 /* T of this rank */
+    int32_t wants_dx, wants_dw;                     /* backward: what this rank wants to receive */
+    int32_t status;                                 /* not 0: the rank refuses the call, with this mmoe_status */
+    struct ids_fault fault;                         /* not IDS_GOOD: the rank refuses the call for this */
+    char reason[CALL_REASON_BYTES];                 /* why, with a status */
+};
+
+/* What a rank was doing when it gave up a call. */
+enum call_step {
+    CALL_AWAITS_LEFT = 1, /* the peers to leave the call before */
+    CALL_AWAITS_READY,    /* the peers to come to this call */
+    CALL_AWAITS_ROWS,     /* token rows, which this rank fetches itself */
+    CALL_AWAITS_H,        /* activations of this rank */
+    CALL_AWAITS_RESULTS,  /* result rows of a peer */
+    CALL_GAVE_UP          /* nothing: its host could not go on */
+};
+
+/* A rank's last word. */
+struct call_stop {
+    alignas(128) uint32_t call;
+    uint32_t step;    /* enum call_step */
+    uint32_t culprit; /* the rank that was awaited in vain */
+};
+
+struct call_control {
+    struct call_flag ready[CALL_MAX_WORLD], left[CALL_MAX_WORLD];
+    struct call_flag rows_arrived[CALL_MAX_WORLD], dw_arrived[CALL_MAX_WORLD];
+    struct call_flag stopped; /* 0, or 1 + the rank whose stop was the first to be told here */
+    struct call_stop stop[CALL_MAX_WORLD];
+    struct call_header header[CALL_MAX_WORLD];
+};
+
+/* How a call went on this rank. */
+enum call_outcome {
+    CALL_GOOD,
+    CALL_REFUSED,  /* by `rank`: see its header */
+    CALL_MISMATCH, /* the headers of `rank` and of this rank differ */
+    CALL_CAPACITY, /* more rows were routed to `rank` than it may keep: see the plan's summary */
+    CALL_STOPPED   /* the group is broken: `rank` gave up first */
+};
+
+struct call_result {
+    uint32_t outcome; /* enum call_outcome */
+    uint32_t rank;
+    uint32_t rows; /* CALL_CAPACITY: routed to `rank` */
+    uint32_t call;
+};
+
+/* What the host learns of calls, in its memory. */
+struct call_told {
+    uint32_t ended;               /* the last call that has ended, well or not */
+    struct call_result failed;    /* the last one that failed; call 0: none has. The rest belongs to it: */
+    struct call_stop stop;        /* CALL_STOPPED: the last word of `failed.rank` */
+    struct call_header header[2]; /* CALL_REFUSED, CALL_MISMATCH: of `failed.rank`; CALL_MISMATCH, CALL_CAPACITY: of
+                                     this rank */
+};
+
+/* A rank's own, on its device. */
+struct call_state {
+    uint32_t call;             /* n: the current or last one */
+    struct call_result result; /* of call n so far */
+    int32_t tokens[CALL_MAX_WORLD];
+    uint32_t rows_target[CALL_MAX_WORLD], dw_target[CALL_MAX_WORLD]; /* arrivals from each rank that end call n */
+};
+
+/* The group, as every kernel of a call gets it. */
+struct call_group {
+    uint32_t world, rank;
+    uint64_t arrive_ns, progress_ns;        /* time limits: for peers to come to a call; for everything else */
+    unsigned char *segment[CALL_MAX_WORLD]; /* each rank's shared memory, as mapped on this device */
+    struct call_state *state;               /* of this rank */
+    struct call_told *told;                 /* in memory of the host */
+};
+
+/* Of mm_call_open and mm_call_meet, one CTA of CALL_THREADS each. The first takes the next number and waits until all
+ * peers have left the call before. The second waits for the headers of all ranks, compares them and notes how many
+ * tokens each brings: none, when the call can't be made. */
+struct call_params {
+    struct call_group group;
+};
+
+#define CALL_THREADS 32u
+
+#endif

@@ -1,0 +1,210 @@
+/* The fetch warp: pulls token rows from the ranks that own them, each token once, through shared memory to all its rows
+ * on this rank, and counts them in at their blocks.
+ *
+ * Warps take groups of rows in plan order, so that blocks become complete one after another. A token is pulled with its
+ * first row and carried in pieces of CARRY_BYTES, CARRIES in turn. Pads are filled with zeros, and counted like rows.
+ */
+#ifndef MM_KERNELS_FETCH_ROWS_CUH
+#define MM_KERNELS_FETCH_ROWS_CUH
+
+#include "kernels/call_end.cuh"
+#include "kernels/forward_params.h"
+#include "kernels/fused_tile.cuh"
+
+#define FETCH_ROWS 8u /* of a group */
+static_assert(TILE_ROWS % FETCH_ROWS == 0, "a group lies in one block");
+
+/* Rows of a token: lane l has those of slots l and l + 32; negative: none. */
+struct fanned_rows {
+    int32_t low, high;
+};
+
+struct row_fetcher {
+    uint32_t groups, base;  /* of this call; where its count begins */
+    uint32_t next, taken;   /* the next group; how many this warp has taken */
+    uint32_t wanted;        /* rows of the group that are still to be pulled, a bit each */
+    uint32_t source, token; /* of the lane's row of the group */
+    uint32_t pieces, piece; /* of a token; the next one of the row being pulled, 0: none is */
+    const unsigned char *from;
+    fanned_rows rows;
+    uint32_t issued, carried; /* pieces */
+    fanned_rows newer, older; /* rows on their way that are not counted in yet */
+    bool odd;
+};
+
+MM_DEVICE uint32_t lowest_bit(uint32_t bits) {
+    return count_bits((bits & (0u - bits)) - 1);
+}
+
+/* Aligned. */
+MM_DEVICE uint32_t take_group(const forward_params &p, const row_fetcher &f) {
+    uint32_t group = 0;
+    if (lane_index() == 0)
+        group = fetch_add_relaxed_gpu(&p.work.counters->fetch.value, 1) - f.base;
+    return warp_shuffle(group, 0);
+}
+
+MM_DEVICE unsigned char *row_at(const forward_params &p, int32_t row) {
+    return (unsigned char *)p.x_rows + (uint64_t)(uint32_t)row * p.hidden * sizeof(bf16_t);
+}
+
+MM_DEVICE void count_row(const forward_params &p, int32_t row) {
+    if (row >= 0)
+        add_relaxed_gpu(p.work.rows_in + (uint32_t)row / TILE_ROWS, 1);
+}
+
+MM_DEVICE void count_rows(const forward_params &p, fanned_rows &rows) {
+    count_row(p, rows.low);
+    count_row(p, rows.high);
+    rows = {-1, -1};
+}
+
+/* ---- Pads ---- */
+
+MM_DEVICE void clear_pads(const forward_params &p, uint32_t first_row, uint32_t pads) {
+    const uint32_t count = count_bits(pads);
+    for (; pads != 0; pads &= pads - 1)
+        for (uint32_t col = 8 * lane_index(); col < p.hidden; col += 8 * 32)
+            store_u32x4(row_at(p, (int32_t)(first_row + lowest_bit(pads))) + col * sizeof(bf16_t), {0, 0, 0, 0});
+    warp_sync();
+    if (lane_index() == 0 && count > 0) {
+        fence_gpu();
+        add_relaxed_gpu(p.work.rows_in + first_row / TILE_ROWS, count);
+    }
+}
+
+/* ---- In ---- */
+
+/* Opens the next group. false: there is none. */
+MM_DEVICE bool open_group(const forward_params &p, row_fetcher &f) {
+    const uint32_t group = f.next;
+    if (group >= f.groups)
+        return false;
+    f.taken++;
+    f.next = take_group(p, f);
+    const uint32_t row = group * FETCH_ROWS + lane_index() % FETCH_ROWS;
+    const bool first = lane_index() < FETCH_ROWS;
+    const uint32_t primary = load_u32(p.rows.primary + row);
+    f.source = load_u32(p.rows.source + row);
+    f.token = load_u32(p.rows.token + row);
+    f.wanted = warp_ballot(first && primary == row);
+    const uint32_t pads = warp_ballot(first && (int32_t)f.source < 0);
+    if (pads != 0)
+        clear_pads(p, group * FETCH_ROWS, pads);
+    return true;
+}
+
+/* Opens the next row to be pulled. false: there is none. */
+MM_DEVICE bool open_row(const forward_params &p, row_fetcher &f) {
+    while (f.wanted == 0)
+        if (!open_group(p, f))
+            return false;
+    const uint32_t lane = lowest_bit(f.wanted);
+    const uint32_t source = warp_shuffle(f.source, lane), token = warp_shuffle(f.token, lane);
+    f.wanted &= f.wanted - 1;
+    const unsigned char *slot = source == p.group.rank ? (const unsigned char *)p.own_x
+                                                       : (const unsigned char *)p.group.segment[source] + p.x_slot;
+    f.from = slot + (uint64_t)token * p.hidden * sizeof(bf16_t);
+    const int32_t *rows = p.token_rows + (source * p.token_stride + token) * p.top_k;
+    f.rows.low = lane_index() < p.top_k ? (int32_t)load_u32(rows + lane_index()) : -1;
+    f.rows.high = lane_index() + 32 < p.top_k ? (int32_t)load_u32(rows + lane_index() + 32) : -1;
+    return true;
+}
+
+MM_DEVICE smem_t carry_address(uint32_t number) {
+    return smem_base() + CARRY_OFFSET + number % CARRIES * CARRY_BYTES;
+}
+/* Each lane keeps its own rows there. */
+MM_DEVICE smem_t carry_rows(uint32_t number) {
+    return smem_base() + CARRY_ROWS_OFFSET + (number % CARRIES * CARRY_ROWS + lane_index()) * 4;
+}
+
+MM_DEVICE uint32_t piece_bytes(const forward_params &p, uint32_t piece) {
+    const uint32_t left = p.hidden * sizeof(bf16_t) - piece * CARRY_BYTES;
+    return left < CARRY_BYTES ? left : CARRY_BYTES;
+}
+
+/* Starts the next piece on its way in. false: there is none. */
+MM_DEVICE bool pull_piece(const forward_params &p, row_fetcher &f) {
+    if (f.piece == 0 && !open_row(p, f))
+        return false;
+    const uint32_t bytes = piece_bytes(p, f.piece);
+    if (lane_index() == 0) {
+        const smem_t bar = carry_full(f.issued % CARRIES);
+        mbarrier_arrive_expect(bar, bytes);
+        bulk_load(carry_address(f.issued), f.from + f.piece * CARRY_BYTES, bytes, bar);
+    }
+    smem_store_u32(carry_rows(f.issued), (uint32_t)f.rows.low);
+    smem_store_u32(carry_rows(f.issued) + 32 * 4, (uint32_t)f.rows.high);
+    f.issued++;
+    f.piece = f.piece + 1 < f.pieces ? f.piece + 1 : 0;
+    return true;
+}
+
+/* ---- Out ---- */
+
+/* Two tokens at a time: a fence for each would wait for each. The last piece may still be on its way. */
+MM_DEVICE void count_token(const forward_params &p, row_fetcher &f, const fanned_rows &rows) {
+    if (f.odd) {
+        bulk_wait<1>();
+        fence_gpu();
+        count_rows(p, f.older);
+        count_rows(p, f.newer);
+    }
+    f.odd = !f.odd;
+    f.older = f.newer;
+    f.newer = rows;
+}
+
+/* Sends the oldest piece that is on its way in to the token's rows; what held the one before may be filled again. */
+MM_DEVICE void carry_piece(const forward_params &p, row_fetcher &f) {
+    const uint32_t number = f.carried++, piece = number % f.pieces, bytes = piece_bytes(p, piece);
+    const fanned_rows rows = {(int32_t)smem_load_u32(carry_rows(number)),
+                              (int32_t)smem_load_u32(carry_rows(number) + 32 * 4)};
+    mbarrier_wait(carry_full(number % CARRIES), number / CARRIES % 2);
+    if (rows.low >= 0)
+        bulk_store(row_at(p, rows.low) + piece * CARRY_BYTES, carry_address(number), bytes);
+    if (rows.high >= 0)
+        bulk_store(row_at(p, rows.high) + piece * CARRY_BYTES, carry_address(number), bytes);
+    bulk_commit();
+    bulk_wait_read<1>();
+    warp_sync();
+    if (piece + 1 == f.pieces)
+        count_token(p, f, rows);
+}
+
+/* Whoever brings the last groups says for this rank that it has left. */
+MM_DEVICE void finish_fetching(const forward_params &p, const row_fetcher &f) {
+    uint32_t fetched = 0;
+    if (lane_index() == 0 && f.taken > 0)
+        fetched =
+            fetch_add_acq_rel_gpu(&p.work.counters->fetched.value, f.taken) - load_u32(&p.work.base->fetched) + f.taken;
+    const bool last = f.groups == 0 ? cta_index() == 0 : warp_shuffle(fetched, 0) == f.groups;
+    if (last && stopped_by(p.group) == 0)
+        post_left(p.group, load_u32(&p.group.state->call));
+}
+
+/* `blocks` of rows, by one warp of each CTA. */
+MM_DEVICE void fetch_rows(const forward_params &p, uint32_t blocks) {
+    row_fetcher f = {};
+    f.groups = blocks * (TILE_ROWS / FETCH_ROWS);
+    f.base = load_u32(&p.work.base->fetch);
+    f.pieces = (p.hidden * sizeof(bf16_t) + CARRY_BYTES - 1) / CARRY_BYTES;
+    f.newer = f.older = {-1, -1};
+    f.next = take_group(p, f);
+    bool more = true;
+    while (more || f.carried < f.issued) {
+        while (more && f.issued - f.carried < CARRIES - 1)
+            more = pull_piece(p, f);
+        if (f.carried < f.issued)
+            carry_piece(p, f);
+    }
+    bulk_wait<0>();
+    fence_gpu();
+    count_rows(p, f.older);
+    count_rows(p, f.newer);
+    warp_sync();
+    finish_fetching(p, f);
+}
+
+#endif

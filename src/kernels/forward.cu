@@ -1,0 +1,122 @@
+/* The fused forward: token rows in from all ranks, the two products with the activation between them, result rows out
+ * to all ranks, and the sum over a token's slots. All of it at once: the warps of a CTA fetch, load, multiply and push
+ * side by side, and CTAs take tasks as they get to them. */
+#include "kernels/fetch_rows.cuh"
+#include "kernels/forward_load.cuh"
+#include "kernels/forward_sum.cuh"
+#include "kernels/multiply.cuh"
+#include "kernels/row_tasks.cuh"
+#include "kernels/store_results.cuh"
+
+/* ---- Epilogues ---- */
+
+/* What a part of activations is made of. */
+enum gate_up_part { PART_H, PART_GATE, PART_UP };
+
+template <bool clamp>
+MM_DEVICE void stage_columns(const float (&d)[128], float limit, gate_up_part which, uint32_t &turn) {
+    const smem_t part = part_take(turn);
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++)
+#pragma unroll
+        for (uint32_t pair = 0; pair < 4; pair++) {
+            uint32_t gate[4], up[4], h[4];
+            activate<clamp>(d, half * 8 + pair * 2, limit, gate, up, h);
+            matrix_store(matrix_row(part + half * PIECE_BYTES, pair * 2), which == PART_H      ? h
+                                                                          : which == PART_GATE ? gate
+                                                                                               : up);
+        }
+    part_give(turn);
+}
+
+template <bool clamp> MM_DEVICE void stage_gate_up(const float (&d)[128], const forward_params &p, uint32_t &turn) {
+    stage_columns<clamp>(d, p.limit, PART_H, turn);
+    if (p.keep) {
+        stage_columns<false>(d, p.limit, PART_GATE, turn);
+        stage_columns<false>(d, p.limit, PART_UP, turn);
+    }
+}
+
+MM_DEVICE u32x4 choose(bool first, const u32x4 &a, const u32x4 &b) {
+    return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
+}
+
+/* Eight neighbouring columns of one row, of the 32 from `block` on: the order in which W2's rows were loaded has put
+ * them into one thread. */
+MM_DEVICE u32x4 weighted_eight(const float (&d)[128], uint32_t block, uint32_t half, float weight) {
+    uint32_t pair[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t at = (block * 4 + i) * 4 + half * 2;
+        pair[i] = pack_bf16(weight * d[at], weight * d[at + 1]);
+    }
+    return {pair[0], pair[1], pair[2], pair[3]};
+}
+
+/* Rows of 512 bytes. Odd rows write each pair of blocks in the other order, so that two rows don't meet in the banks.
+ */
+MM_DEVICE void stage_results(const float (&d)[128], const float (&weight)[2], uint32_t &turn) {
+    const uint32_t row = lane_index() / 4, column = lane_index() % 4 * 16;
+    const bool odd = row & 1;
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        const smem_t at = part_take(turn) + row * (TILE_COLUMNS * 2) + column;
+#pragma unroll
+        for (uint32_t block = 0; block < TILE_COLUMNS / 32; block += 2) {
+            const u32x4 first = weighted_eight(d, block, half, weight[half]);
+            const u32x4 second = weighted_eight(d, block + 1, half, weight[half]);
+            smem_store_u32x4(at + (block + odd) * 64, choose(odd, second, first));
+            smem_store_u32x4(at + (block + !odd) * 64, choose(odd, first, second));
+        }
+        part_give(turn);
+    }
+}
+
+/* ---- Consumers ---- */
+
+MM_DEVICE void consume(const forward_params &p) {
+    task_queue queue = {0, 0};
+    ring at = {0, 0};
+    uint32_t turn = 0;
+    float d[128];
+    for (;;) {
+        const fused_task task = queue_take(queue);
+        if (task.kind == TASK_END)
+            return;
+        const bool down = task.kind == TASK_DOWN;
+        float weight[2] = {0, 0};
+        if (down)
+            load_row_weights(weight, p.rows.weight, (int32_t)(task.block * TILE_ROWS + warp_row()));
+        multiply<K_MAJOR, K_MAJOR, fused_stages>(d, at, (down ? p.intermediate : p.hidden) / TILE_DEPTH);
+        if (down)
+            stage_results(d, weight, turn);
+        else if (p.clamp)
+            stage_gate_up<true>(d, p, turn);
+        else
+            stage_gate_up<false>(d, p, turn);
+    }
+}
+
+MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
+    if (thread_index() == 0)
+        fused_barriers_init();
+    cta_sync();
+    grid_dependency_wait();
+    const bool good = load_u32(&p.group.state->result.outcome) == CALL_GOOD;
+    const bool met = good || load_u32(&p.group.state->result.outcome) == CALL_CAPACITY;
+    const uint32_t blocks = good ? load_u32(&p.tables.all->padded_rows) / TILE_ROWS : 0;
+    const uint32_t warp = warp_index();
+    if (warp < CTA_THREADS / 32 - CONSUMER_WARPS) {
+        registers_give<FUSED_PRODUCER_REGISTERS>();
+        if (warp == LOAD_WARP && elect_one())
+            load_tasks(p, blocks);
+        else if (warp == FETCH_WARP && met)
+            fetch_rows(p, blocks);
+        else if (warp == STORE_WARP)
+            store_results(p);
+    } else {
+        registers_take<FUSED_CONSUMER_REGISTERS>();
+        consume(p);
+        finish_forward(p, good);
+    }
+}

@@ -1,0 +1,44 @@
+/* Parameters of the fused forward kernel, shared by the host side and the kernel. C and C++.
+ *
+ * mm_forward fetches the rows that the plan gives this rank, from all ranks' x slots, computes them, pushes each row's
+ * result to its token's combine slot on its own rank, and sums this rank's tokens. Any number of CTAs of FUSED_THREADS
+ * with FUSED_SMEM_BYTES, one an SM; it makes progress with any part of them running.
+ *
+ * Letters: R padded rows of the plan, H, I, El, T, K as everywhere. H and I are multiples of 64. */
+#ifndef MM_KERNELS_FORWARD_PARAMS_H
+#define MM_KERNELS_FORWARD_PARAMS_H
+
+#include "kernels/gemm_params.h"
+#include "kernels/plan_params.h"
+#include "kernels/row_params.h"
+
+struct forward_params {
+    struct call_group group;
+    struct call_work work;
+
+    struct tensor_map x;        /* [R, H] bf16, box {64, 128} */
+    struct weight_map gate, up; /* W1, W3 as {H, I, El} bf16, box {64, 128, 1} */
+    struct tensor_map h;        /* [R, I] bf16, box {64, 128} */
+    struct tensor_map h_out;    /* the same, box {64, 16} */
+    struct tensor_map gate_out; /* [R, I] bf16 in the pool of gate and up, box {64, 16}; used when `keep` */
+    struct tensor_map up_out;
+    /* W2 with its rows in another order, so that a thread's accumulators are neighbours: rows in blocks of 32, as
+     * {I, 2, 4, 4, H/32}, strides {I, 8 I, 2 I, 32 I}, box {64, 2, 4, 4, 4}; all experts one below another. */
+    struct weight_map down;
+
+    void *x_rows;          /* the pool behind `x` */
+    struct plan_rows rows; /* the plan */
+    struct plan_tables tables;
+    struct plan_slots slots;
+    const int32_t *token_rows; /* [W, token_stride, K]: row on this rank of each rank's slots; negative: none */
+    uint64_t token_stride;     /* tokens */
+    uint64_t x_slot, combine;  /* offsets in the segments: [T_r, H] and [T_r, K, H] bf16, of this layer's H and K */
+    const void *own_x;         /* this rank's tokens, [T, H] contiguous: its x slot, or the caller's */
+    struct strided_matrix y;   /* out: [T, H] bf16 */
+    uint32_t hidden, intermediate, top_k, tokens;
+    uint32_t keep;  /* 1: g and u are stored too */
+    uint32_t clamp; /* 1: g is clipped at `limit`, u at +-limit */
+    float limit;
+};
+
+#endif

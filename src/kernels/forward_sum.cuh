@@ -1,0 +1,139 @@
+/* The end of a forward: once all results of this rank's tokens have come, the consumer warps sum them; the CTA that
+ * ends last closes the call. */
+#ifndef MM_KERNELS_FORWARD_SUM_CUH
+#define MM_KERNELS_FORWARD_SUM_CUH
+
+#include "kernels/call_end.cuh"
+#include "kernels/forward_params.h"
+#include "kernels/fused_tile.cuh"
+#include "kernels/token_sum.cuh"
+
+#define SUM_TOKENS 4u /* that a warp takes at a time */
+#define SUM_SLOTS 8u  /* in flight in a lane */
+#define CONSUMERS 1   /* named barrier */
+#define CONSUMER_THREADS (32u * CONSUMER_WARPS)
+
+MM_DEVICE bool first_consumer_warp(void) {
+    return consumer_warp() == 0;
+}
+
+/* The word of the first consumer warp's first lane, to all consumers. */
+MM_DEVICE uint32_t tell_consumers(uint32_t word) {
+    if (first_consumer_warp() && lane_index() == 0)
+        smem_store_u32(smem_base() + VERDICT_OFFSET, word);
+    barrier_sync(CONSUMERS, CONSUMER_THREADS);
+    word = smem_load_u32(smem_base() + VERDICT_OFFSET);
+    barrier_sync(CONSUMERS, CONSUMER_THREADS);
+    return word;
+}
+
+/* Whether all have come. */
+MM_DEVICE bool await_results(const forward_params &p) {
+    bool good = true;
+    if (first_consumer_warp())
+        for (uint32_t rank = lane_index(); rank < p.group.world && good; rank += 32)
+            good = await_rank(p.group, &own_control(p.group)->rows_arrived[rank],
+                              load_u32(&p.group.state->rows_target[rank]), CALL_AWAITS_RESULTS, rank);
+    return tell_consumers(warp_ballot(!good) == 0) != 0;
+}
+
+/* Slots of a token that have a result, a bit each: 32 from `first` on. Aligned. */
+MM_DEVICE uint32_t used_slots(const forward_params &p, uint32_t token, uint32_t first) {
+    const uint32_t slot = first + lane_index();
+    return warp_ballot(slot < p.top_k && (int32_t)load_u32(p.slots.row + token * p.top_k + slot) >= 0);
+}
+
+/* Eight columns from `col` on. */
+MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t low, uint32_t high,
+                           float (&sum)[8]) {
+    for (uint32_t first = 0; first < p.top_k; first += SUM_SLOTS) {
+        u32x4 eight[SUM_SLOTS];
+        const uint32_t used = (first < 32 ? low >> first : high >> (first - 32)) & ((1u << SUM_SLOTS) - 1);
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if (used >> i & 1)
+                eight[i] = load_u32x4_l2(results + (uint64_t)(first + i) * p.hidden);
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if (used >> i & 1)
+                add_eight(sum, eight[i]);
+    }
+}
+
+MM_DEVICE void sum_token(const forward_params &p, bool whole, uint32_t token) {
+    const uint32_t low = used_slots(p, token, 0), high = p.top_k > 32 ? used_slots(p, token, 32) : 0;
+    const bf16_t *results =
+        (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
+    for (uint32_t col = 8 * lane_index(); col < p.hidden; col += 8 * 32) {
+        float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        sum_columns(p, results + col, low, high, sum);
+        store_eight(p.y, whole, token, col, round_eight(sum));
+    }
+}
+
+/* Aligned: the first token of the next group to be summed. */
+MM_DEVICE uint32_t take_tokens(const forward_params &p, uint32_t base) {
+    uint32_t group = 0;
+    if (lane_index() == 0)
+        group = fetch_add_relaxed_gpu(&p.work.counters->sum.value, 1) - base;
+    return warp_shuffle(group, 0) * SUM_TOKENS;
+}
+
+MM_DEVICE void sum_tokens(const forward_params &p) {
+    const uint32_t base = load_u32(&p.work.base->sum);
+    const bool whole = is_whole(p.y);
+    for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
+        const uint32_t next = take_tokens(p, base), end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
+        for (uint32_t token = first; token < end; token++)
+            sum_token(p, whole, token);
+        first = next;
+    }
+}
+
+/* By all consumers. */
+MM_DEVICE void fill_nan(const forward_params &p) {
+    const uint64_t elements = (uint64_t)p.tokens * p.hidden;
+    for (uint64_t i = thread_index() - (FUSED_THREADS - CONSUMER_THREADS); i < elements; i += CONSUMER_THREADS)
+        store_u16(element_at(p.y, (uint32_t)(i / p.hidden), (uint32_t)(i % p.hidden)), 0x7fc0);
+}
+
+MM_DEVICE bool ends_last(const forward_params &p) {
+    uint32_t ended = 0;
+    barrier_sync(CONSUMERS, CONSUMER_THREADS);
+    if (first_consumer_warp() && lane_index() == 0)
+        ended = fetch_add_acq_rel_gpu(&p.work.counters->ended.value, 1) + 1 - load_u32(&p.work.base->ended);
+    return tell_consumers(ended) == cta_count();
+}
+
+/* A call that failed anywhere on this rank leaves nothing that looks like a result. */
+MM_DEVICE void close_call(const forward_params &p) {
+    call_state *state = p.group.state;
+    const call_result result = {load_u32_l2(&state->result.outcome), load_u32_l2(&state->result.rank),
+                                load_u32_l2(&state->result.rows), load_u32(&state->call)};
+    if (result.outcome != CALL_GOOD)
+        fill_nan(p);
+    barrier_sync(CONSUMERS, CONSUMER_THREADS);
+    if (first_consumer_warp())
+        tell_result(p.group, result);
+}
+
+MM_DEVICE void note_stop(const call_group &group) {
+    if (first_consumer_warp() && lane_index() == 0) {
+        store_u32(&group.state->result.rank, stopped_by(group) - 1);
+        store_u32(&group.state->result.outcome, CALL_STOPPED);
+    }
+}
+
+/* By all consumers, after their last task. `good`: the call could be made at all. */
+MM_DEVICE void finish_forward(const forward_params &p, bool good) {
+    if (good) {
+        if (await_results(p))
+            sum_tokens(p);
+        else
+            note_stop(p.group);
+    }
+    if (ends_last(p))
+        close_call(p);
+}
+
+#endif
