@@ -137,10 +137,11 @@ double bench_layer_seconds(const struct bench_layer *layer, const char *phase) {
         const char *name;
         double seconds;
     } phases[] = {
-        {"plan", report->seconds_plan},       {"dispatch", report->seconds_dispatch},
-        {"gate_up", report->seconds_gate_up}, {"down", report->seconds_down},
-        {"dgrad", report->seconds_dgrad},     {"wgrad", report->seconds_wgrad},
-        {"combine", report->seconds_combine}, {"total", report->seconds_total},
+        {"exchange", report->seconds_exchange}, {"plan", report->seconds_plan},
+        {"dispatch", report->seconds_dispatch}, {"gate_up", report->seconds_gate_up},
+        {"down", report->seconds_down},         {"dgrad", report->seconds_dgrad},
+        {"wgrad", report->seconds_wgrad},       {"combine", report->seconds_combine},
+        {"fused", report->seconds_fused},       {"total", report->seconds_total},
     };
     for (size_t i = 0; i < sizeof phases / sizeof phases[0]; i++) {
         if (strcmp(phases[i].name, phase) == 0) {
