@@ -11,6 +11,7 @@
 typedef int mm_cu_result;       /* CUresult */
 typedef int mm_cu_device;       /* CUdevice: 0 .. count-1 */
 typedef uint64_t mm_cu_pointer; /* CUdeviceptr */
+typedef uint64_t mm_cu_memory;  /* CUmemGenericAllocationHandle */
 typedef struct CUctx_st *mm_cu_context;
 typedef struct CUmod_st *mm_cu_module;
 typedef struct CUfunc_st *mm_cu_function;
@@ -52,6 +53,34 @@ enum mm_cu_function_attribute { MM_CU_MAX_DYNAMIC_SHARED_MEMORY = 8 };
 
 enum mm_cu_pointer_attribute { MM_CU_POINTER_MEMORY_TYPE = 2, MM_CU_POINTER_DEVICE_ORDINAL = 9 };
 enum mm_cu_memory_type { MM_CU_MEMORY_HOST = 1, MM_CU_MEMORY_DEVICE = 2 };
+
+enum mm_cu_allocation_type { MM_CU_MEMORY_PINNED = 1 };
+enum mm_cu_memory_handle { MM_CU_HANDLE_DESCRIPTOR = 1 };
+enum mm_cu_memory_granularity { MM_CU_GRANULARITY_MINIMUM = 0 };
+enum mm_cu_location_type { MM_CU_LOCATION_DEVICE = 1 };
+enum mm_cu_access { MM_CU_ACCESS_READ_WRITE = 3 };
+
+struct mm_cu_location {
+    int type;
+    int id;
+};
+
+struct mm_cu_memory_kind {
+    int type;
+    int handle_types; /* by which the memory may be passed on */
+    struct mm_cu_location location;
+    void *only_on_windows;
+    struct {
+        unsigned char compression, direct_rdma;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+};
+
+struct mm_cu_memory_access {
+    struct mm_cu_location location; /* who may access */
+    int flags;
+};
 
 enum mm_cu_capture_status { MM_CU_CAPTURE_NONE = 0, MM_CU_CAPTURE_ACTIVE = 1 };
 

@@ -33,6 +33,11 @@ SAME(MM_CU_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 SAME(MM_CU_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 SAME(MM_CU_MEMORY_HOST, CU_MEMORYTYPE_HOST);
 SAME(MM_CU_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
+SAME(MM_CU_MEMORY_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
+SAME(MM_CU_HANDLE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+SAME(MM_CU_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+SAME(MM_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+SAME(MM_CU_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(MM_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
 SAME(MM_CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 SAME(MM_CU_EVENT_TIMED, CU_EVENT_DEFAULT);
@@ -50,6 +55,7 @@ SAME(MM_CU_FILL_ZERO, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 SAME(sizeof(mm_cu_pointer), sizeof(CUdeviceptr));
 SAME(sizeof(mm_cu_device), sizeof(CUdevice));
 SAME(sizeof(mm_cu_result), sizeof(CUresult));
+SAME(sizeof(mm_cu_memory), sizeof(CUmemGenericAllocationHandle));
 SAME(sizeof(struct tensor_map), sizeof(CUtensorMap));
 
 #define SAME_FIELD(ours, field, theirs, their_field)                                                                   \
@@ -71,3 +77,15 @@ SAME_FIELD(mm_cu_launch_config, shared_bytes, CUlaunchConfig, sharedMemBytes);
 SAME_FIELD(mm_cu_launch_config, stream, CUlaunchConfig, hStream);
 SAME_FIELD(mm_cu_launch_config, attributes, CUlaunchConfig, attrs);
 SAME_FIELD(mm_cu_launch_config, attribute_count, CUlaunchConfig, numAttrs);
+
+SAME(sizeof(struct mm_cu_memory_kind), sizeof(CUmemAllocationProp));
+SAME_FIELD(mm_cu_memory_kind, type, CUmemAllocationProp, type);
+SAME_FIELD(mm_cu_memory_kind, handle_types, CUmemAllocationProp, requestedHandleTypes);
+SAME_FIELD(mm_cu_memory_kind, location.type, CUmemAllocationProp, location.type);
+SAME_FIELD(mm_cu_memory_kind, location.id, CUmemAllocationProp, location.id);
+SAME_FIELD(mm_cu_memory_kind, only_on_windows, CUmemAllocationProp, win32HandleMetaData);
+SAME_FIELD(mm_cu_memory_kind, flags.direct_rdma, CUmemAllocationProp, allocFlags.gpuDirectRDMACapable);
+SAME_FIELD(mm_cu_memory_kind, flags.usage, CUmemAllocationProp, allocFlags.usage);
+SAME(sizeof(struct mm_cu_memory_access), sizeof(CUmemAccessDesc));
+SAME_FIELD(mm_cu_memory_access, location.id, CUmemAccessDesc, location.id);
+SAME_FIELD(mm_cu_memory_access, flags, CUmemAccessDesc, flags);

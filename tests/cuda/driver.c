@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -131,6 +132,133 @@ static void accounting(void **state) {
     OK(gpu.driver.cuMemFree(memory));
 }
 
+/* ---- Memory that several devices map ---- */
+
+static struct mm_cu_memory_kind kind_of(int ordinal) {
+    return (struct mm_cu_memory_kind){.type = MM_CU_MEMORY_PINNED,
+                                      .handle_types = MM_CU_HANDLE_DESCRIPTOR,
+                                      .location = {MM_CU_LOCATION_DEVICE, ordinal}};
+}
+
+static size_t granularity(void) {
+    const struct mm_cu_memory_kind kind = kind_of(gpu.device.ordinal);
+    size_t bytes = 0;
+    OK(gpu.driver.cuMemGetAllocationGranularity(&bytes, &kind, MM_CU_GRANULARITY_MINIMUM));
+    return bytes;
+}
+
+static mm_cu_pointer map(mm_cu_memory memory, size_t bytes, int ordinal) {
+    const struct mm_cu_memory_access access = {{MM_CU_LOCATION_DEVICE, ordinal}, MM_CU_ACCESS_READ_WRITE};
+    mm_cu_pointer address = 0;
+    OK(gpu.driver.cuMemAddressReserve(&address, bytes, 0, 0, 0));
+    OK(gpu.driver.cuMemMap(address, bytes, 0, memory, 0));
+    assert_int_equal(gpu.driver.cuMemsetD8Async(address, 1, bytes, NULL), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemSetAccess(address, bytes, &access, 1));
+    return address;
+}
+
+static void unmap(mm_cu_pointer address, size_t bytes) {
+    OK(gpu.driver.cuMemUnmap(address, bytes));
+    OK(gpu.driver.cuMemAddressFree(address, bytes));
+}
+
+static void enter(int ordinal) {
+    mm_cu_context context;
+    OK(gpu.driver.cuDevicePrimaryCtxRetain(&context, ordinal));
+    OK(gpu.driver.cuCtxPushCurrent(context));
+}
+
+static void leave(int ordinal) {
+    mm_cu_context popped;
+    OK(gpu.driver.cuCtxPopCurrent(&popped));
+    OK(gpu.driver.cuDevicePrimaryCtxRelease(ordinal));
+}
+
+/* Made on one device, mapped on it and on another, where it stays until that one unmaps it too. */
+static void shared_memory(void **state) {
+    (void)state;
+    const int own = gpu.device.ordinal, other = own + 1;
+    const struct mm_cu_memory_kind kind = kind_of(own);
+    const size_t bytes = granularity();
+    size_t before, after, total;
+    mm_cu_memory memory, imported;
+    int descriptor = -1;
+    unsigned char back = 0;
+    OK(gpu.driver.cuMemGetInfo(&before, &total));
+    OK(gpu.driver.cuMemCreate(&memory, bytes, &kind, 0));
+    const mm_cu_pointer here = map(memory, bytes, own);
+    OK(gpu.driver.cuMemsetD8Async(here, 7, bytes, NULL));
+    OK(gpu.driver.cuCtxSynchronize());
+    OK(gpu.driver.cuMemExportToShareableHandle(&descriptor, memory, MM_CU_HANDLE_DESCRIPTOR, 0));
+
+    enter(other);
+    OK(gpu.driver.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)descriptor, MM_CU_HANDLE_DESCRIPTOR));
+    const mm_cu_pointer there = map(imported, bytes, other);
+    OK(gpu.driver.cuMemRelease(imported));
+    OK(gpu.driver.cuMemcpyDtoHAsync(&back, there + bytes - 1, 1, NULL));
+    assert_int_equal(back, 7);
+    leave(other);
+
+    OK(gpu.driver.cuMemRelease(memory));
+    unmap(here, bytes);
+    assert_int_equal(gpu.driver.cuMemcpyDtoHAsync(&back, here, 1, NULL), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemGetInfo(&after, &total));
+    assert_int_equal(before - after, bytes);
+    enter(other);
+    OK(gpu.driver.cuMemcpyDtoHAsync(&back, there, 1, NULL));
+    assert_int_equal(back, 7);
+    unmap(there, bytes);
+    leave(other);
+    OK(gpu.driver.cuMemGetInfo(&after, &total));
+    assert_int_equal(before, after);
+    assert_int_equal(
+        gpu.driver.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)descriptor, MM_CU_HANDLE_DESCRIPTOR),
+        MM_CUDA_ERROR_INVALID_HANDLE);
+    close(descriptor);
+}
+
+/* What the real driver refuses too. */
+static void refused_sharing(void **state) {
+    (void)state;
+    struct mm_cu_memory_kind kind = kind_of(gpu.device.ordinal);
+    const size_t bytes = granularity();
+    mm_cu_memory memory, imported;
+    mm_cu_pointer address;
+    size_t available, total;
+    OK(gpu.driver.cuMemGetInfo(&available, &total));
+    assert_int_equal(gpu.driver.cuMemCreate(&memory, bytes + 1, &kind, 0), MM_CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(gpu.driver.cuMemCreate(&memory, total / bytes * bytes + bytes, &kind, 0),
+                     MM_CUDA_ERROR_OUT_OF_MEMORY);
+    kind.location.id = 8;
+    assert_int_equal(gpu.driver.cuMemCreate(&memory, bytes, &kind, 0), MM_CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(
+        gpu.driver.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)STDIN_FILENO, MM_CU_HANDLE_DESCRIPTOR),
+        MM_CUDA_ERROR_INVALID_VALUE);
+    kind.location.id = gpu.device.ordinal;
+    OK(gpu.driver.cuMemCreate(&memory, bytes, &kind, 0));
+    OK(gpu.driver.cuMemAddressReserve(&address, bytes, 0, 0, 0));
+    assert_int_equal(gpu.driver.cuMemMap(address, bytes, 0, memory + 1, 0), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemMap(address, bytes, 0, memory, 0));
+    assert_int_equal(gpu.driver.cuMemMap(address, bytes, 0, memory, 0), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemRelease(memory));
+    assert_int_equal(gpu.driver.cuMemRelease(memory), MM_CUDA_ERROR_INVALID_VALUE);
+    unmap(address, bytes);
+    assert_int_equal(gpu.driver.cuMemUnmap(address, bytes), MM_CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(gpu.driver.cuMemAddressFree(address, bytes), MM_CUDA_ERROR_INVALID_VALUE);
+}
+
+static void devices_by_bus_id(void **state) {
+    (void)state;
+    mm_cu_device found = -1;
+    char id[24];
+    OK(gpu.driver.cuDeviceGetPCIBusId(id, sizeof id, 5));
+    OK(gpu.driver.cuDeviceGetByPCIBusId(&found, id));
+    assert_int_equal(found, 5);
+    assert_int_equal(gpu.driver.cuDeviceGetByPCIBusId(&found, "simulated:40"), MM_CUDA_ERROR_INVALID_DEVICE);
+}
+
+/* ---- Several ranks ---- */
+
 /* Every rank fills memory of a device of its own, many times; whoever waits waits for its own work alone. */
 struct rank {
     pthread_t thread;
@@ -246,9 +374,18 @@ static void a_fault_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies),           cmocka_unit_test(pinned_memory), cmocka_unit_test(streams_and_events),
-        cmocka_unit_test(accounting),       cmocka_unit_test(several_ranks), cmocka_unit_test(launches),
-        cmocka_unit_test(refused_launches), cmocka_unit_test(tensor_maps),   cmocka_unit_test(a_fault_is_an_error),
+        cmocka_unit_test(copies),
+        cmocka_unit_test(pinned_memory),
+        cmocka_unit_test(streams_and_events),
+        cmocka_unit_test(accounting),
+        cmocka_unit_test(shared_memory),
+        cmocka_unit_test(refused_sharing),
+        cmocka_unit_test(devices_by_bus_id),
+        cmocka_unit_test(several_ranks),
+        cmocka_unit_test(launches),
+        cmocka_unit_test(refused_launches),
+        cmocka_unit_test(tensor_maps),
+        cmocka_unit_test(a_fault_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_gpu, close_gpu);
 }

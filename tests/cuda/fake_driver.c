@@ -1,9 +1,12 @@
 /* A libcuda.so for tests: it answers as the definitions below say, which CMakeLists.txt sets for each of the faults
- * that the host side must tell in a sentence. Functions that no test needs are in fake_rest.c. */
+ * that the host side must tell in a sentence, and as the environment says, where several ranks use one driver.
+ * fake_memory.c has its memory; functions that no test needs are in fake_rest.c. */
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "cuda/driver_api.h"
+#include "fake.h"
 
 #ifndef FAKE_VERSION
 #define FAKE_VERSION 13000
@@ -27,17 +30,50 @@
 static const int capabilities[] = {FAKE_CAPABILITIES};
 #define DEVICES ((int)(sizeof capabilities / sizeof capabilities[0]))
 
-/* Contexts, pushes, modules and allocations that live. */
-static int living;
+/* Contexts, pushes, modules, allocations and the like that live. */
+static atomic_int living;
+
+void fake_made(int objects) {
+    living += objects;
+}
 
 int fake_living(void);
 int fake_living(void) {
     return living;
 }
 
-#define ANSWER(name, ...)                                                                                              \
-    mm_cu_result name(__VA_ARGS__);                                                                                    \
-    mm_cu_result name(__VA_ARGS__)
+/* Devices of the contexts that the calling thread has pushed. */
+static _Thread_local int pushed[8];
+static _Thread_local int depth;
+
+int fake_device(void) {
+    return depth > 0 ? pushed[depth - 1] : FAKE_CURRENT;
+}
+
+/* ---- What the environment says ---- */
+
+mm_cu_result fake_failure(const char *function) {
+    const char *text = getenv("FAKE_FAIL");
+    char name[64];
+    int device, result;
+    const int fails = text != NULL && sscanf(text, "%63[^@]@%d=%d", name, &device, &result) == 3 &&
+                      strcmp(name, function) == 0 && device == fake_device();
+    return fails ? result : MM_CUDA_SUCCESS;
+}
+
+int fake_is_pair(const char *variable, int a, int b) {
+    const char *text = getenv(variable);
+    int first, second;
+    return text != NULL && sscanf(text, "%d-%d", &first, &second) == 2 &&
+           ((a == first && b == second) || (a == second && b == first));
+}
+
+int fake_is_device(const char *variable, int device) {
+    const char *text = getenv(variable);
+    return text != NULL && atoi(text) == device;
+}
+
+/* ---- The driver and its devices ---- */
 
 #ifdef FAKE_BY_NAME
 ANSWER(megamoe_kernels_by_name, void) {
@@ -84,6 +120,15 @@ ANSWER(cuDeviceGetPCIBusId, char *id, int bytes, mm_cu_device device) {
     return MM_CUDA_SUCCESS;
 }
 
+/* FAKE_HIDES names a device that this process can't see. */
+ANSWER(cuDeviceGetByPCIBusId, mm_cu_device *device, const char *id) {
+    unsigned number;
+    const int known =
+        sscanf(id, "0000:%X:00.0", &number) == 1 && (int)number < DEVICES && !fake_is_device("FAKE_HIDES", (int)number);
+    *device = known ? (int)number : -1;
+    return known ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_DEVICE;
+}
+
 ANSWER(cuDeviceTotalMem_v2, size_t *bytes, mm_cu_device device) {
     *bytes = ((size_t)device + 1) << 30;
     return MM_CUDA_SUCCESS;
@@ -96,57 +141,77 @@ ANSWER(cuDeviceGetAttribute, int *value, int attribute, mm_cu_device device) {
     return MM_CUDA_SUCCESS;
 }
 
+#ifdef FAKE_ALL_PEERS
+/* All but those that the environment names. */
+ANSWER(cuDeviceGetP2PAttribute, int *value, int attribute, mm_cu_device from, mm_cu_device to) {
+    *value = attribute == MM_CU_P2P_ACCESS           ? !fake_is_pair("FAKE_NO_ACCESS", from, to)
+             : attribute == MM_CU_P2P_NATIVE_ATOMICS ? !fake_is_pair("FAKE_NO_ATOMICS", from, to)
+                                                     : 0;
+    return from != to ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_DEVICE;
+}
+#else
 /* Access between neighbours alone; the others are not told. */
 ANSWER(cuDeviceGetP2PAttribute, int *value, int attribute, mm_cu_device from, mm_cu_device to) {
     *value = attribute == MM_CU_P2P_PERFORMANCE_RANK ? 0 : from - to == 1 || to - from == 1;
     return from + to == 2 ? MM_CUDA_ERROR_INVALID_DEVICE : MM_CUDA_SUCCESS;
 }
+#endif
+
+/* ---- Contexts ---- */
 
 ANSWER(cuCtxGetDevice, mm_cu_device *device) {
-    *device = FAKE_CURRENT;
-    return FAKE_CURRENT < 0 ? MM_CUDA_ERROR_INVALID_CONTEXT : MM_CUDA_SUCCESS;
+    *device = fake_device();
+    return *device < 0 ? MM_CUDA_ERROR_INVALID_CONTEXT : MM_CUDA_SUCCESS;
+}
+
+ANSWER(cuCtxSynchronize, void) {
+    return fake_device() < 0 ? MM_CUDA_ERROR_INVALID_CONTEXT : MM_CUDA_SUCCESS;
 }
 
 ANSWER(cuDevicePrimaryCtxRetain, mm_cu_context *context, mm_cu_device device) {
     *context = (mm_cu_context)(uintptr_t)(device + 1);
-    living++;
+    fake_made(1);
     return MM_CUDA_SUCCESS;
 }
 
 ANSWER(cuDevicePrimaryCtxRelease_v2, mm_cu_device device) {
     (void)device;
-    living--;
+    fake_made(-1);
     return MM_CUDA_SUCCESS;
 }
 
 ANSWER(cuCtxPushCurrent_v2, mm_cu_context context) {
-    living++;
+    fake_made(1);
+    pushed[depth++] = (int)(uintptr_t)context - 1;
     return context != NULL ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_CONTEXT;
 }
 
 ANSWER(cuCtxPopCurrent_v2, mm_cu_context *context) {
     *context = NULL;
-    living--;
+    depth--;
+    fake_made(-1);
     return MM_CUDA_SUCCESS;
 }
+
+/* ---- Kernels ---- */
 
 ANSWER(cuModuleLoadData, mm_cu_module *module, const void *image) {
     (void)image;
     *module = (mm_cu_module)(uintptr_t)1;
-    living += FAKE_LOAD == MM_CUDA_SUCCESS;
+    fake_made(FAKE_LOAD == MM_CUDA_SUCCESS);
     return FAKE_LOAD;
 }
 
 ANSWER(cuModuleUnload, mm_cu_module module) {
     (void)module;
-    living--;
+    fake_made(-1);
     return MM_CUDA_SUCCESS;
 }
 
 ANSWER(cuModuleGetFunction, mm_cu_function *function, mm_cu_module module, const char *name) {
     (void)module;
     *function = (mm_cu_function)(uintptr_t)1;
-    return strcmp(name, "known") == 0 ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_NOT_FOUND;
+    return strcmp(name, "known") == 0 || strncmp(name, "mm_", 3) == 0 ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_NOT_FOUND;
 }
 
 ANSWER(cuFuncSetAttribute, mm_cu_function function, int attribute, int value) {
@@ -169,6 +234,8 @@ ANSWER(cuLaunchKernelEx, const struct mm_cu_launch_config *config, mm_cu_functio
     return good ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_VALUE;
 }
 
+/* ---- Plain memory ---- */
+
 ANSWER(cuMemGetInfo_v2, size_t *available, size_t *total) {
     *available = 1000;
     *total = 2000;
@@ -177,12 +244,12 @@ ANSWER(cuMemGetInfo_v2, size_t *available, size_t *total) {
 
 ANSWER(cuMemAlloc_v2, mm_cu_pointer *pointer, size_t bytes) {
     *pointer = bytes;
-    living += FAKE_ALLOC == MM_CUDA_SUCCESS;
+    fake_made(FAKE_ALLOC == MM_CUDA_SUCCESS);
     return FAKE_ALLOC;
 }
 
 ANSWER(cuMemFree_v2, mm_cu_pointer pointer) {
     (void)pointer;
-    living--;
+    fake_made(-1);
     return MM_CUDA_SUCCESS;
 }

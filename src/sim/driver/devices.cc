@@ -29,9 +29,11 @@ const name_of_result results[] = {
     {MM_CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "cuInit was not called"},
     {MM_CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "there is no such device"},
     {MM_CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "no context is current"},
-    {MM_CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "an event that was not recorded"},
+    {MM_CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE",
+     "an event that was not recorded, or memory that is gone"},
     {MM_CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "no kernel of this name was compiled in"},
     {MM_CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "the work is not done"},
+    {MM_CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "simulated memory can't be shared between processes"},
     {MM_CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "the simulator found a fault"},
 };
 
@@ -87,6 +89,14 @@ SIM_DRIVER_API cuDeviceGetCount(int *count) {
 SIM_DRIVER_API cuDeviceGet(mm_cu_device *device, int ordinal) {
     *device = ordinal;
     return is_device(ordinal) ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_DEVICE;
+}
+
+SIM_DRIVER_API cuDeviceGetByPCIBusId(mm_cu_device *device, const char *id) {
+    unsigned number;
+    if (std::sscanf(id, "simulated:%x", &number) != 1 || !is_device((int)number))
+        return MM_CUDA_ERROR_INVALID_DEVICE;
+    *device = (int)number;
+    return MM_CUDA_SUCCESS;
 }
 
 SIM_DRIVER_API cuDeviceGetName(char *name, int bytes, mm_cu_device device) {
@@ -167,4 +177,11 @@ SIM_DRIVER_API cuCtxGetDevice(mm_cu_device *device) {
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     *device = contexts.back()->device;
     return MM_CUDA_SUCCESS;
+}
+
+SIM_DRIVER_API cuCtxSynchronize(void) {
+    if (contexts.empty())
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    auto held = the_gpus()->lock();
+    return the_gpus()->wait_for_device(held, contexts.back()->device);
 }

@@ -110,6 +110,10 @@ const context *current_context();
 /* The simulator's stream for a handle; NULL: the default stream of the current context. */
 bool stream_of(gpus &g, mm_cu_stream handle, sim::stream *out);
 
+/* Whether a device may access an address: no, when it lies in memory that is mapped and not for that device. The lock
+ * is held. */
+bool may_access(const void *address, int device);
+
 } // namespace sim::driver
 
 #define SIM_DRIVER_API extern "C" __attribute__((visibility("default"))) mm_cu_result

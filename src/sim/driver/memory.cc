@@ -55,6 +55,12 @@ bool is_known(gpus &g, const void *address, size_t bytes) {
     return g.sim.find(address, bytes, &device);
 }
 
+/* Memory that a stream's device can copy to and from. */
+bool is_reachable(gpus &g, mm_cu_stream handle, const void *address, size_t bytes) {
+    const int device = handle ? reinterpret_cast<const stream *>(handle)->device : current_context()->device;
+    return is_known(g, address, bytes) && may_access(address, device);
+}
+
 } // namespace
 
 SIM_DRIVER_API cuMemAlloc_v2(mm_cu_pointer *address, size_t bytes) {
@@ -119,7 +125,7 @@ SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t b
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_known(g, pointer_of(to), bytes))
+    if (!is_reachable(g, handle, pointer_of(to), bytes))
         return MM_CUDA_ERROR_INVALID_VALUE;
     if (is_known(g, from, bytes)) {
         g.sim.copy(s, pointer_of(to), from, bytes);
@@ -139,7 +145,7 @@ SIM_DRIVER_API cuMemcpyDtoHAsync_v2(void *to, mm_cu_pointer from, size_t bytes, 
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_known(g, pointer_of(from), bytes))
+    if (!is_reachable(g, handle, pointer_of(from), bytes))
         return MM_CUDA_ERROR_INVALID_VALUE;
     g.sim.copy(s, to, pointer_of(from), bytes);
     if (is_known(g, to, bytes))
@@ -153,7 +159,7 @@ SIM_DRIVER_API cuMemsetD8Async(mm_cu_pointer to, unsigned char value, size_t byt
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_known(g, pointer_of(to), bytes))
+    if (!is_reachable(g, handle, pointer_of(to), bytes))
         return MM_CUDA_ERROR_INVALID_VALUE;
     g.sim.fill(s, pointer_of(to), value, bytes);
     return g.health();
