@@ -4,6 +4,10 @@
 
 #include "rig/random.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum rig_routing {
     RIG_UNIFORM,    /* distinct experts for a token while there are enough, all as likely */
     RIG_ZIPF,       /* distinct, expert e drawn with probability ~ 1 / (e+1)^1.2 */
@@ -15,5 +19,9 @@ enum rig_routing {
 
 void rig_route(enum rig_routing routing, struct rig_random *random, int64_t tokens, int64_t top_k, int64_t experts,
                int64_t *ids);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,0 +1,247 @@
+/* Whole forward calls on 1, 2, 4 and 8 simulated GPUs: y against the float64 oracle, exactly where the data are small
+ * integers, and bit for bit against the tokens of all ranks on one GPU; what is kept, and that nothing else is written.
+ *
+ *     fused_forward [SCHEDULES [FIRST_SEED]] */
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "group.h"
+
+namespace {
+
+/* What is special in a call, besides its routing. */
+enum class quirk { NONE, RECEIVES_NOTHING, SENDS_NOTHING, NO_TOKENS };
+
+struct call_case {
+    rig_routing routing;
+    quirk special;
+};
+
+struct scenario {
+    int64_t hidden, intermediate, local_experts, top_k;
+    double limit;
+    bool exact;
+    bool queued; /* all calls at once: ranks may be a call apart */
+    std::vector<call_case> calls;
+    group_options group;
+    unsigned multiprocessors, resident;
+    bool check_order;
+};
+
+const double BOUND = 5.5e-3; /* of the relative error of a bf16 result */
+
+const int64_t SIZES[] = {64, 128, 192, 256, 320}, TOP_K[] = {1, 2, 8};
+
+/* ---- Cases ---- */
+
+call_case random_call(rig_random *random) {
+    call_case c = {(rig_routing)rig_below(random, RIG_HOLES + 1), quirk::NONE};
+    if (rig_below(random, 3) == 0)
+        c.special = (quirk)(1 + rig_below(random, 3));
+    return c;
+}
+
+group_options random_group(unsigned world, rig_random *random) {
+    group_options g;
+    g.world = world;
+    g.max_tokens = 1 + rig_below(random, world == 8 ? 12 : 40);
+    g.keep = rig_below(random, 2) == 0;
+    g.map_an_expert = rig_below(random, 2) == 0;
+    g.callers_x = rig_below(random, 2) == 0;
+    g.programmatic = rig_below(random, 2) == 0;
+    g.layout = (y_layout)rig_below(random, 4);
+    g.enter_ctas = 1 + (unsigned)rig_below(random, 3);
+    g.chunks = 1 + (unsigned)rig_below(random, 2);
+    g.warps = 1 + (unsigned)rig_below(random, 2);
+    g.ctas.clear();
+    for (unsigned r = 0; r < 2; r++)
+        g.ctas.push_back(1 + (unsigned)rig_below(random, 5));
+    return g;
+}
+
+scenario random_scenario(uint64_t seed) {
+    static const unsigned worlds[] = {1, 2, 2, 2, 4, 1, 2, 8}, multiprocessors[] = {1, 2, 4};
+    rig_random random = rig_seed(seed);
+    const unsigned world = worlds[seed % 8];
+    scenario s = {};
+    s.hidden = SIZES[rig_below(&random, 5)];
+    s.intermediate = SIZES[rig_below(&random, 5)];
+    s.local_experts = 1 + rig_below(&random, 8);
+    s.top_k = TOP_K[rig_below(&random, 3)];
+    s.exact = rig_below(&random, 2) == 0;
+    s.limit = !s.exact && rig_below(&random, 2) == 0 ? 0.5 : 0;
+    s.queued = rig_below(&random, 2) == 0;
+    s.group = random_group(world, &random);
+    for (int i = 0; i < 3; i++)
+        s.calls.push_back(random_call(&random));
+    s.multiprocessors = multiprocessors[rig_below(&random, 3)];
+    s.resident = (unsigned)rig_below(&random, 3);
+    s.check_order = rig_below(&random, 2) == 0;
+    return s;
+}
+
+scenario plain_scenario(unsigned world, int64_t hidden, int64_t intermediate, int64_t local_experts, int64_t top_k) {
+    scenario s = {hidden, intermediate, local_experts, top_k, 0, true, true, {}, {}, 4, 0, true};
+    s.group.world = world;
+    s.group.max_tokens = 6;
+    s.group.ctas = {3};
+    for (const rig_routing routing : {RIG_UNIFORM, RIG_ONE_EXPERT, RIG_DUPLICATES})
+        s.calls.push_back({routing, quirk::NONE});
+    return s;
+}
+
+/* ---- Batches ---- */
+
+std::vector<int64_t> draw_tokens(const scenario &s, const call_case &c, rig_random *random) {
+    std::vector<int64_t> tokens;
+    for (unsigned r = 0; r < s.group.world; r++)
+        tokens.push_back(rig_below(random, 5) == 0 ? 0 : rig_below(random, s.group.max_tokens + 1));
+    if (c.special == quirk::NO_TOKENS)
+        tokens[(size_t)rig_below(random, s.group.world)] = 0;
+    return tokens;
+}
+
+fused_batch draw_batch(const fused_layer &layer, const scenario &s, const call_case &c, rig_random *random) {
+    fused_batch batch = make_batch(layer, draw_tokens(s, c, random), c.routing, rig_next(random));
+    const unsigned rank = (unsigned)rig_below(random, s.group.world);
+    for (size_t slot = 0; slot < batch.ids.size(); slot++) {
+        const int64_t token = (int64_t)slot / layer.top_k;
+        const bool own = token >= batch.first(rank) && token < batch.first(rank + 1);
+        const bool to_rank = batch.ids[slot] / s.local_experts == rank;
+        if ((c.special == quirk::SENDS_NOTHING && own) || (c.special == quirk::RECEIVES_NOTHING && to_rank))
+            batch.ids[slot] = -1;
+    }
+    return batch;
+}
+
+/* ---- Running ---- */
+
+/* What one GPU gives for the tokens of all ranks. */
+std::string on_one_gpu(const fused_layer &layer, const fused_batch &batch, uint64_t seed, std::vector<uint16_t> *y) {
+    fused_batch joined = batch;
+    joined.tokens = {batch.total()};
+    group_options group;
+    group.max_tokens = std::max<int64_t>(batch.total(), 1);
+    group.chunks = 1;
+    group.callers_x = true;
+    sim::options machine;
+    machine.seed = seed;
+    machine.check_order = false;
+    fused_group gpu(layer, group, machine);
+    const size_t call = gpu.prepare(joined);
+    gpu.launch_all(call);
+    const std::string fault = gpu.finish();
+    bool untouched;
+    *y = gpu.all_y(call, &untouched);
+    return fault.empty() ? "" : "on one GPU: " + fault;
+}
+
+/* Integers, whose sums fp32 holds exactly; only the last rounding is left. */
+bool equals_exactly(const std::vector<uint16_t> &y, const std::vector<double> &expected) {
+    for (size_t i = 0; i < y.size(); i++)
+        if (y[i] != to_bf16(expected[i]))
+            return false;
+    return true;
+}
+
+std::string compare_y(const fused_layer &layer, const fused_batch &batch, const std::vector<uint16_t> &y,
+                      uint64_t seed) {
+    const std::vector<double> expected = oracle_of(layer, batch);
+    const double error = relative_error(y, expected);
+    if (layer.exact ? !equals_exactly(y, expected) : !(error <= BOUND))
+        return "y is wrong, relative error " + std::to_string(error);
+    std::vector<uint16_t> of_one;
+    const std::string fault = on_one_gpu(layer, batch, seed, &of_one);
+    return !fault.empty() || of_one == y ? fault : "y has other bits than on one GPU";
+}
+
+std::string check_call(fused_group &group, const fused_layer &layer, const fused_batch &batch, size_t call,
+                       uint64_t seed) {
+    for (unsigned r = 0; r < batch.tokens.size(); r++) {
+        const call_result result = group.result(call, r);
+        if (result.outcome != CALL_GOOD || result.call != call + 1)
+            return "rank " + std::to_string(r) + " was told outcome " + std::to_string(result.outcome) + " of call " +
+                   std::to_string(result.call);
+    }
+    bool untouched;
+    const std::vector<uint16_t> y = group.all_y(call, &untouched);
+    return untouched ? compare_y(layer, batch, y, seed) : "memory between elements of y was written";
+}
+
+std::string check_pools(fused_group &group, const fused_batch &batch, unsigned char poison) {
+    const std::string kept = group.check_kept(batch);
+    return kept.empty() ? group.check_combine(batch, poison) : kept;
+}
+
+void start(fused_group &group, const scenario &s, size_t call, unsigned char poison) {
+    for (unsigned r = 0; r < s.group.world; r++)
+        group.poison(r, poison);
+    group.launch_all(call);
+}
+
+std::string run(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules) {
+    rig_random random = rig_seed(seed);
+    const fused_layer layer = make_layer(s.hidden, s.intermediate, s.local_experts * s.group.world, s.top_k, s.exact,
+                                         rig_next(&random), s.limit);
+    sim::options machine;
+    machine.seed = seed;
+    machine.devices = s.group.world;
+    machine.multiprocessors = s.multiprocessors;
+    machine.resident = s.resident;
+    machine.check_order = s.check_order;
+    fused_group group(layer, s.group, machine);
+    std::vector<fused_batch> batches;
+    std::string fault;
+    for (size_t call = 0; call < s.calls.size() && fault.empty(); call++) {
+        const unsigned char poison = call % 2 == 0 ? 0xff : 0x7f;
+        batches.push_back(draw_batch(layer, s, s.calls[call], &random));
+        group.prepare(batches[call], poison);
+        start(group, s, call, poison);
+        const bool last = call + 1 == s.calls.size();
+        if (!s.queued || last)
+            fault = group.finish();
+        if (fault.empty() && (!s.queued || last))
+            fault = check_pools(group, batches[call], poison);
+    }
+    for (size_t call = 0; call < batches.size() && fault.empty(); call++)
+        fault = check_call(group, layer, batches[call], call, seed + 1);
+    schedules->insert(group.machine().counters().trace);
+    return fault;
+}
+
+std::string text_of(const scenario &s) {
+    char text[200];
+    std::snprintf(text, sizeof text, "W %u, H %lld, I %lld, El %lld, K %lld, %s data, %u multiprocessors",
+                  s.group.world, (long long)s.hidden, (long long)s.intermediate, (long long)s.local_experts,
+                  (long long)s.top_k, s.exact ? "exact" : "random", s.multiprocessors);
+    return text;
+}
+
+bool passes(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules) {
+    const std::string fault = run(s, seed, schedules);
+    if (!fault.empty())
+        std::printf("seed %llu, %s: %s\n", (unsigned long long)seed, text_of(s).c_str(), fault.c_str());
+    return fault.empty();
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    const char *scale = std::getenv("MMOE_TEST_SCALE");
+    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
+    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 4 : 40;
+    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    std::set<uint64_t> schedules;
+    unsigned failed = 0;
+    /* A row in two pieces, and pieces that are not whole ones; K of more than a warp's lanes. */
+    failed += !passes(plain_scenario(2, 4160, 64, 2, 2), 1, &schedules);
+    failed += !passes(plain_scenario(2, 64, 192, 2, 64), 2, &schedules);
+    for (uint64_t seed = first; seed < first + seeds; seed++)
+        failed += !passes(random_scenario(seed), seed, &schedules);
+    std::printf("%zu schedules tried, three calls each: %u failed\n", schedules.size(), failed);
+    return failed > 0;
+}

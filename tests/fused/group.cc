@@ -1,0 +1,511 @@
+/* Groups of simulated GPUs and their forward calls. */
+#include "group.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/fused_shape.h"
+
+extern "C" void mm_call_open(const call_params &p);
+extern "C" void mm_call_enter(const enter_params &p);
+extern "C" void mm_call_meet(const call_params &p);
+extern "C" void mm_count_slots(const plan_params &p);
+extern "C" void mm_place_slots(const plan_params &p);
+extern "C" void mm_forward(const forward_params &p);
+
+namespace {
+
+const int64_t GAP = 64, ODD_GAP = 3; /* elements between two rows of y */
+
+uint64_t aligned(uint64_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+uint32_t padded(uint64_t rows) {
+    return (uint32_t)((rows + PLAN_ROW_BLOCK - 1) / PLAN_ROW_BLOCK * PLAN_ROW_BLOCK);
+}
+
+/* Strides, from the second dimension on, are of elements. */
+tensor_map map_of(const void *base, const std::vector<uint64_t> &size, const std::vector<uint64_t> &stride,
+                  const std::vector<uint32_t> &box) {
+    tensor_map_desc desc = {};
+    desc.base = const_cast<void *>(base);
+    desc.dims = (uint32_t)size.size();
+    desc.element = TENSOR_BF16;
+    desc.swizzle = TENSOR_SWIZZLE_128B;
+    for (size_t i = 0; i < size.size(); i++) {
+        desc.size[i] = size[i];
+        desc.box[i] = box[i];
+        if (i > 0)
+            desc.stride[i - 1] = stride[i - 1] * sizeof(uint16_t);
+    }
+    tensor_map map;
+    std::string why;
+    if (!sim::encode_tensor_map(desc, &map, &why)) {
+        std::printf("a map is refused: %s\n", why.c_str());
+        std::exit(1);
+    }
+    return map;
+}
+
+} // namespace
+
+fused_group::fused_group(const fused_layer &of, const group_options &group, const sim::options &machine)
+    : layer(of), how(group), gpus(machine), h_tiles((uint32_t)(2 * of.intermediate + TILE_COLUMNS - 1) / TILE_COLUMNS),
+      result_tiles((uint32_t)(of.hidden + TILE_COLUMNS - 1) / TILE_COLUMNS) {
+    const uint64_t rows = (uint64_t)(group.world * group.max_tokens * of.top_k);
+    const uint64_t local_experts = (uint64_t)of.experts / group.world;
+    row_room = group.row_room != 0 ? group.row_room : padded(rows + local_experts * (PLAN_ROW_BLOCK - 1));
+    lay_segments();
+    ranks.resize(how.world);
+    for (unsigned r = 0; r < how.world; r++)
+        make_rank(r);
+}
+
+/* ---- Memory ---- */
+
+template <class type> type *fused_group::room(unsigned rank, size_t count) {
+    return (type *)gpus.allocate((int)rank, count * sizeof(type) + 1);
+}
+
+template <class type> type *fused_group::zeros(unsigned rank, size_t count) {
+    type *memory = room<type>(rank, count);
+    gpus.fill(memory, 0, count * sizeof(type));
+    return memory;
+}
+
+template <class type> type *fused_group::copy_of(unsigned rank, const type *from, size_t count) {
+    type *memory = room<type>(rank, count);
+    gpus.write(memory, from, count * sizeof(type));
+    return memory;
+}
+
+void fused_group::lay_segments() {
+    const uint64_t tokens = (uint64_t)how.max_tokens, slots = tokens * (uint64_t)layer.top_k;
+    const uint64_t row_bytes = (uint64_t)layer.hidden * sizeof(uint16_t);
+    x_slot = aligned(sizeof(call_control));
+    ids_slot = x_slot + aligned(tokens * row_bytes);
+    weights_slot = ids_slot + aligned(how.world * slots * sizeof(int32_t));
+    combine = weights_slot + aligned(how.world * slots * sizeof(float));
+    segment_bytes = combine + slots * row_bytes;
+    for (unsigned r = 0; r < how.world; r++) {
+        segments.push_back(room<unsigned char>(r, segment_bytes));
+        gpus.fill(segments[r], 0, sizeof(call_control));
+    }
+}
+
+void fused_group::make_rank(unsigned r) {
+    rank_memory &m = ranks[r];
+    const size_t experts = (size_t)layer.experts, local_experts = experts / how.world, blocks = row_room / TILE_ROWS;
+    const size_t slots = (size_t)(how.max_tokens * layer.top_k);
+    m.state = zeros<call_state>(r, 1);
+    m.work.counters = zeros<work_counters>(r, 1);
+    m.work.base = zeros<work_base>(r, 1);
+    m.work.rows_in = zeros<uint32_t>(r, blocks);
+    m.work.rows_target = zeros<uint32_t>(r, blocks);
+    m.work.h_in = zeros<uint32_t>(r, blocks);
+    m.work.h_target = zeros<uint32_t>(r, blocks);
+    m.first_faults = room<uint32_t>(r, how.enter_ctas);
+    m.ctas_done = zeros<uint32_t>(r, 1);
+    m.chunk_counts = room<uint32_t>(r, how.world * how.chunks * experts);
+    m.x_rows = room<unsigned char>(r, row_room * (size_t)layer.hidden * sizeof(uint16_t));
+    m.h = room<unsigned char>(r, row_room * (size_t)layer.intermediate * sizeof(uint16_t));
+    m.gate_up = room<unsigned char>(r, 2 * row_room * (size_t)layer.intermediate * sizeof(uint16_t));
+    m.tables = {room<int32_t>(r, how.world),     room<int32_t>(r, how.world * experts),
+                room<int64_t>(r, how.world),     room<int64_t>(r, how.world),
+                room<int32_t>(r, local_experts), room<int32_t>(r, local_experts + 1),
+                room<uint32_t>(r, how.world),    room<plan_summary>(r, 1)};
+    m.rows = {room<int32_t>(r, row_room), room<int32_t>(r, row_room), room<int32_t>(r, row_room),
+              room<int32_t>(r, row_room), room<float>(r, row_room),   room<int32_t>(r, blocks),
+              room<int32_t>(r, blocks)};
+    m.slots = {room<int32_t>(r, slots), room<int32_t>(r, slots)};
+    m.token_rows = room<int32_t>(r, how.world * slots);
+    make_maps(r);
+}
+
+void fused_group::make_maps(unsigned r) {
+    rank_memory &m = ranks[r];
+    const uint64_t h = (uint64_t)layer.hidden, i = (uint64_t)layer.intermediate;
+    m.x_map = map_of(m.x_rows, {h, row_room}, {h}, {64, 128});
+    m.h_map = map_of(m.h, {i, row_room}, {i}, {64, 128});
+    m.h_out = map_of(m.h, {i, row_room}, {i}, {64, 16});
+    m.gate_out = map_of(m.gate_up, {i, row_room}, {2 * i}, {64, 16});
+    m.up_out = map_of(m.gate_up + i * sizeof(uint16_t), {i, row_room}, {2 * i}, {64, 16});
+    m.gate = map_weight(r, layer.gate, false);
+    m.up = map_weight(r, layer.up, false);
+    m.down = map_weight(r, layer.down, true);
+}
+
+/* The rank's own experts: one tensor, or one behind another in any order of their own. */
+weight_map fused_group::map_weight(unsigned r, const std::vector<uint16_t> &weight, bool is_down) {
+    const uint64_t h = (uint64_t)layer.hidden, i = (uint64_t)layer.intermediate;
+    const uint64_t count = (uint64_t)layer.experts / how.world, expert = h * i;
+    const uint16_t *own = weight.data() + r * count * expert;
+    const auto describe = [&](const uint16_t *data, uint64_t experts) {
+        return is_down ? map_of(data, {i, 2, 4, 4, experts * h / 32}, {i, 8 * i, 2 * i, 32 * i}, {64, 2, 4, 4, 4})
+                       : map_of(data, {h, i, experts}, {h, expert}, {64, 128, 1});
+    };
+    weight_map map = {};
+    if (!how.map_an_expert) {
+        map.whole = describe(copy_of(r, own, count * expert), count);
+        return map;
+    }
+    std::vector<tensor_map> each;
+    for (uint64_t e = 0; e < count; e++)
+        each.push_back(describe(copy_of(r, own + e * expert, expert), 1));
+    map.each = copy_of(r, each.data(), each.size());
+    return map;
+}
+
+/* ---- One call ---- */
+
+size_t fused_group::y_elements(const rank_call &call) const {
+    return call.tokens * (size_t)(layer.hidden + GAP) + 1;
+}
+
+strided_matrix fused_group::y_matrix(const rank_call &call) const {
+    switch (how.layout) {
+    case y_layout::GAPS:
+        return {call.y, {layer.hidden + GAP, 1}};
+    case y_layout::ODD_GAPS:
+        return {call.y + 1, {layer.hidden + ODD_GAP, 1}};
+    case y_layout::COLUMNS:
+        return {call.y, {1, call.tokens}};
+    default:
+        return {call.y, {layer.hidden, 1}};
+    }
+}
+
+size_t fused_group::prepare(const fused_batch &batch, unsigned char poison_with) {
+    prepared_call call = {{}, poison_with};
+    for (unsigned r = 0; r < how.world; r++) {
+        const size_t first = (size_t)batch.first(r), tokens = (size_t)batch.tokens[r];
+        const size_t hidden = (size_t)layer.hidden, top_k = (size_t)layer.top_k;
+        rank_call c = {};
+        c.tokens = (uint32_t)tokens;
+        c.x = copy_of(r, batch.x.data() + first * hidden, tokens * hidden);
+        c.ids = copy_of(r, batch.ids.data() + first * top_k, tokens * top_k);
+        c.weights = copy_of(r, batch.weights.data() + first * top_k, tokens * top_k);
+        c.y = room<uint16_t>(r, y_elements(c));
+        gpus.fill(c.y, poison_with, y_elements(c) * sizeof *c.y);
+        c.told = (call_told *)gpus.allocate(-1, sizeof *c.told);
+        gpus.fill(c.told, 0, sizeof *c.told);
+        call.ranks.push_back(c);
+    }
+    calls.push_back(call);
+    return calls.size() - 1;
+}
+
+call_group fused_group::group_of(size_t call, unsigned r) const {
+    call_group group = {};
+    group.world = how.world;
+    group.rank = r;
+    group.arrive_ns = how.arrive_ns;
+    group.progress_ns = how.progress_ns;
+    std::copy(segments.begin(), segments.end(), group.segment);
+    group.state = ranks[r].state;
+    group.told = calls[call].ranks[r].told;
+    return group;
+}
+
+enter_params fused_group::enter_of(size_t call, unsigned r) const {
+    const rank_call &c = calls[call].ranks[r];
+    const uint64_t part = (uint64_t)(how.max_tokens * layer.top_k) * sizeof(int32_t);
+    enter_params p = {};
+    p.group = group_of(call, r);
+    for (uint32_t i = 0; i < CALL_AGREED_WORDS; i++)
+        p.header.agreed[i] = i;
+    p.header.agreed[CALL_AGREED_WORDS - 1] += ranks[r].wrong.agreed;
+    p.header.status = ranks[r].wrong.status;
+    p.header.tokens = (int32_t)c.tokens;
+    p.ids = {c.ids, {layer.top_k, 1}};
+    p.weights = {c.weights, {layer.top_k, 1}};
+    p.x = {c.x, {layer.hidden, 1}};
+    p.wide = 1;
+    p.tokens = c.tokens;
+    p.top_k = (uint32_t)layer.top_k;
+    p.hidden = (uint32_t)layer.hidden;
+    p.experts = (uint32_t)layer.experts;
+    p.check_weights = 1;
+    p.copy_x = how.world > 1 || !how.callers_x;
+    p.ids_slot = ids_slot + r * part;
+    p.weights_slot = weights_slot + r * part;
+    p.x_slot = x_slot;
+    p.first_faults = ranks[r].first_faults;
+    p.ctas_done = ranks[r].ctas_done;
+    return p;
+}
+
+plan_params fused_group::plan_of(size_t call, unsigned r) const {
+    const rank_memory &m = ranks[r];
+    (void)call;
+    plan_params p = {};
+    p.world = how.world;
+    p.rank = r;
+    p.experts = (uint32_t)layer.experts;
+    p.top_k = (uint32_t)layer.top_k;
+    p.chunks = how.chunks;
+    p.warps = how.warps;
+    p.capacity = how.capacity;
+    p.drop = how.drop;
+    p.row_room = row_room;
+    p.tokens = m.state->tokens;
+    p.ids = (const int32_t *)(segments[r] + ids_slot);
+    p.weights = (const float *)(segments[r] + weights_slot);
+    p.rank_stride = (uint64_t)(how.max_tokens * layer.top_k);
+    p.chunk_counts = m.chunk_counts;
+    p.tables = m.tables;
+    p.rows = m.rows;
+    p.slots = m.slots;
+    p.token_rows = m.token_rows;
+    p.token_stride = (uint64_t)how.max_tokens;
+    p.state = m.state;
+    p.work = m.work;
+    p.h_tiles = h_tiles + (uint32_t)m.wrong.h_tiles;
+    p.result_tiles = result_tiles + (uint32_t)m.wrong.result_tiles;
+    return p;
+}
+
+forward_params fused_group::forward_of(size_t call, unsigned r) const {
+    const rank_memory &m = ranks[r];
+    const rank_call &c = calls[call].ranks[r];
+    forward_params p = {};
+    p.group = group_of(call, r);
+    p.work = m.work;
+    p.x = m.x_map;
+    p.gate = m.gate;
+    p.up = m.up;
+    p.h = m.h_map;
+    p.h_out = m.h_out;
+    p.gate_out = m.gate_out;
+    p.up_out = m.up_out;
+    p.down = m.down;
+    p.x_rows = m.x_rows;
+    p.rows = m.rows;
+    p.tables = m.tables;
+    p.slots = m.slots;
+    p.token_rows = m.token_rows;
+    p.token_stride = (uint64_t)how.max_tokens;
+    p.x_slot = x_slot;
+    p.combine = combine + m.wrong.combine;
+    p.own_x = how.callers_x ? (const void *)c.x : segments[r] + x_slot;
+    if (m.wrong.stale_x)
+        p.own_x = calls[call - 1].ranks[r].x;
+    p.y = y_matrix(c);
+    p.hidden = (uint32_t)layer.hidden;
+    p.intermediate = (uint32_t)layer.intermediate;
+    p.top_k = (uint32_t)layer.top_k;
+    p.tokens = c.tokens;
+    p.keep = how.keep;
+    p.clamp = layer.limit > 0;
+    p.limit = (float)layer.limit;
+    return p;
+}
+
+void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
+    struct sim::launch l;
+    const auto queue = [&](auto kernel, const char *name, const auto &p, unsigned ctas, unsigned threads,
+                           size_t shared_bytes) {
+        l = sim::launch_of(kernel, name, p, ctas, threads, shared_bytes);
+        l.programmatic = how.programmatic;
+        if (stage == FORWARD)
+            l.roles = {"load", "idle", "fetch", "store"};
+        gpus.launch(gpus.default_stream(r), l);
+    };
+    const uint32_t experts = (uint32_t)layer.experts;
+    const unsigned plan_ctas = how.world * how.chunks, plan_threads = 32 * how.warps;
+    switch (stage) {
+    case OPEN:
+        return queue(mm_call_open, "mm_call_open", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
+    case ENTER:
+        return queue(mm_call_enter, "mm_call_enter", enter_of(call, r), how.enter_ctas, ENTER_THREADS,
+                     ENTER_SHARED_BYTES);
+    case MEET:
+        return queue(mm_call_meet, "mm_call_meet", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
+    case COUNT:
+        return queue(mm_count_slots, "mm_count_slots", plan_of(call, r), plan_ctas, plan_threads,
+                     plan_count_shared_bytes(experts));
+    case PLACE:
+        return queue(mm_place_slots, "mm_place_slots", plan_of(call, r), plan_ctas, plan_threads,
+                     plan_place_shared_bytes(experts, how.warps));
+    default:
+        return queue(mm_forward, "mm_forward", forward_of(call, r), how.ctas[r % how.ctas.size()], FUSED_THREADS,
+                     FUSED_SMEM_BYTES);
+    }
+}
+
+void fused_group::launch(size_t call, unsigned rank, call_stage first, call_stage last) {
+    for (int stage = first; stage <= last; stage++)
+        launch_stage(call, rank, (call_stage)stage);
+}
+
+void fused_group::launch_all(size_t call) {
+    for (unsigned r = 0; r < how.world; r++)
+        launch(call, r);
+}
+
+void fused_group::poison(unsigned r, unsigned char value) {
+    const rank_memory &m = ranks[r];
+    const size_t rows = row_room, blocks = rows / TILE_ROWS, slots = (size_t)(how.max_tokens * layer.top_k);
+    const size_t hidden = (size_t)layer.hidden * sizeof(uint16_t);
+    const size_t intermediate = (size_t)layer.intermediate * sizeof(uint16_t);
+    const struct {
+        void *memory;
+        size_t bytes;
+    } all[] = {
+        {m.x_rows, rows * hidden},
+        {m.h, rows * intermediate},
+        {m.gate_up, 2 * rows * intermediate},
+        {segments[r] + combine, slots * hidden},
+        {m.rows.source, 4 * rows},
+        {m.rows.token, 4 * rows},
+        {m.rows.slot, 4 * rows},
+        {m.rows.primary, 4 * rows},
+        {m.rows.weight, 4 * rows},
+        {m.rows.block_expert, 4 * blocks},
+        {m.rows.block_rows, 4 * blocks},
+        {m.slots.row, 4 * slots},
+        {m.slots.expert, 4 * slots},
+        {m.token_rows, 4 * how.world * slots},
+        {m.tables.slots_on, 4 * how.world},
+        {m.tables.all, sizeof *m.tables.all},
+        {m.work.rows_target, 4 * blocks},
+        {m.work.h_target, 4 * blocks},
+        {m.work.base, sizeof *m.work.base},
+    };
+    for (const auto &one : all)
+        gpus.fill(gpus.default_stream(r), one.memory, value, one.bytes);
+}
+
+std::string fused_group::finish() {
+    return gpus.finish() ? "" : sim::describe(gpus.reports().front());
+}
+
+/* ---- Results ---- */
+
+call_told fused_group::told(size_t call, unsigned rank) {
+    call_told told = {};
+    gpus.read(&told, calls[call].ranks[rank].told, sizeof told);
+    return told;
+}
+
+call_result fused_group::result(size_t call, unsigned rank) {
+    const call_told all = told(call, rank);
+    return all.failed.call != 0 ? all.failed : call_result{CALL_GOOD, 0, 0, all.ended};
+}
+
+std::vector<uint16_t> fused_group::y(size_t call, unsigned rank, bool *untouched) {
+    const rank_call &c = calls[call].ranks[rank];
+    const strided_matrix matrix = y_matrix(c);
+    std::vector<uint16_t> memory(y_elements(c)), values;
+    std::vector<bool> inside(memory.size());
+    gpus.read(memory.data(), c.y, memory.size() * sizeof memory[0]);
+    for (int64_t t = 0; t < c.tokens; t++)
+        for (int64_t i = 0; i < layer.hidden; i++) {
+            const size_t at = (size_t)((uint16_t *)matrix.data - c.y + t * matrix.stride[0] + i * matrix.stride[1]);
+            values.push_back(memory[at]);
+            inside[at] = true;
+        }
+    const uint16_t poison_value = (uint16_t)(calls[call].poison * 0x101);
+    *untouched = true;
+    for (size_t i = 0; i < memory.size(); i++)
+        *untouched = *untouched && (inside[i] || memory[i] == poison_value);
+    return values;
+}
+
+std::vector<uint16_t> fused_group::all_y(size_t call, bool *untouched) {
+    std::vector<uint16_t> all;
+    *untouched = true;
+    for (unsigned r = 0; r < how.world; r++) {
+        bool one;
+        const std::vector<uint16_t> values = y(call, r, &one);
+        all.insert(all.end(), values.begin(), values.end());
+        *untouched = *untouched && one;
+    }
+    return all;
+}
+
+plan_summary fused_group::summary(unsigned rank) {
+    plan_summary summary = {};
+    gpus.read(&summary, ranks[rank].tables.all, sizeof summary);
+    return summary;
+}
+
+namespace {
+
+template <class type> std::vector<type> read_back(sim::machine &gpus, const void *from, size_t count) {
+    std::vector<type> values(count);
+    gpus.read(values.data(), from, count * sizeof(type));
+    return values;
+}
+
+bool all_zero(const uint16_t *values, int64_t count) {
+    return std::all_of(values, values + count, [](uint16_t value) { return value == 0; });
+}
+
+double product(const uint16_t *a, const uint16_t *b, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += from_bf16(a[i]) * from_bf16(b[i]);
+    return sum;
+}
+
+/* Whether a value is the sum rounded to bf16, fp32 sums in any order. */
+bool rounds_to(double sum, uint16_t value) {
+    return std::fabs(from_bf16(value) - sum) <= std::fabs(sum) / 256 * 1.01 + 1e-5;
+}
+
+} // namespace
+
+std::string fused_group::check_kept(const fused_batch &batch) {
+    const int64_t h = layer.hidden, i = layer.intermediate, local_experts = layer.experts / how.world;
+    for (unsigned r = 0; r < how.world; r++) {
+        const rank_memory &m = ranks[r];
+        const size_t rows = summary(r).padded_rows;
+        const auto x = read_back<uint16_t>(gpus, m.x_rows, rows * (size_t)h);
+        const auto gate_up = read_back<uint16_t>(gpus, m.gate_up, 2 * rows * (size_t)i * how.keep);
+        const auto source = read_back<int32_t>(gpus, m.rows.source, rows);
+        const auto token = read_back<int32_t>(gpus, m.rows.token, rows);
+        const auto block_expert = read_back<int32_t>(gpus, m.rows.block_expert, rows / TILE_ROWS);
+        for (size_t row = 0; row < rows; row++) {
+            const std::string where = " of row " + std::to_string(row) + " of rank " + std::to_string(r);
+            const uint16_t *own_x = &x[row * (size_t)h];
+            if (source[row] < 0) {
+                if (!all_zero(own_x, h) || (how.keep && !all_zero(&gate_up[2 * row * (size_t)i], 2 * i)))
+                    return "the pad" + where + " is not zero";
+                continue;
+            }
+            const uint16_t *from = &batch.x[(size_t)((batch.first((unsigned)source[row]) + token[row]) * h)];
+            if (memcmp(own_x, from, (size_t)h * sizeof *own_x) != 0)
+                return "x" + where + " is not that of its token";
+            const int64_t expert = r * local_experts + block_expert[row / TILE_ROWS];
+            for (int64_t col = 0; how.keep && col < i; col++) {
+                const size_t at = (size_t)((expert * i + col) * h);
+                if (!rounds_to(product(from, &layer.gate[at], h), gate_up[2 * row * (size_t)i + (size_t)col]))
+                    return "gate " + std::to_string(col) + where + " is wrong";
+                if (!rounds_to(product(from, &layer.up[at], h), gate_up[(2 * row + 1) * (size_t)i + (size_t)col]))
+                    return "up " + std::to_string(col) + where + " is wrong";
+            }
+        }
+    }
+    return "";
+}
+
+std::string fused_group::check_combine(const fused_batch &batch, unsigned char poison_with) {
+    const size_t hidden = (size_t)layer.hidden, top_k = (size_t)layer.top_k;
+    for (unsigned r = 0; r < how.world; r++) {
+        const size_t slots = (size_t)how.max_tokens * top_k, used = (size_t)batch.tokens[r] * top_k;
+        const auto values = read_back<uint16_t>(gpus, segments[r] + combine, slots * hidden);
+        const auto row = read_back<int32_t>(gpus, ranks[r].slots.row, used);
+        for (size_t slot = 0; slot < slots; slot++)
+            if (slot >= used || row[slot] < 0)
+                for (size_t col = 0; col < hidden; col++)
+                    if (values[slot * hidden + col] != poison_with * 0x101)
+                        return "combine slot " + std::to_string(slot) + " of rank " + std::to_string(r) +
+                               " has no row and was written";
+    }
+    return "";
+}

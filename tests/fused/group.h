@@ -1,0 +1,126 @@
+/* Ranks of a group, each on a simulated GPU of one machine, that make whole forward calls with the kernels alone, in
+ * the order in which the host launches them. Nothing is reset between two calls. */
+#ifndef TESTS_FUSED_GROUP_H
+#define TESTS_FUSED_GROUP_H
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/enter_params.h"
+#include "kernels/forward_params.h"
+#include "layer.h"
+#include "sim/sim.h"
+
+enum class y_layout { CONTIGUOUS, GAPS, ODD_GAPS, COLUMNS };
+
+struct group_options {
+    unsigned world = 1;
+    int64_t max_tokens = 0;
+    uint32_t row_room = 0; /* 0: enough for every routing */
+    uint32_t capacity = PLAN_NO_CAPACITY;
+    bool drop = false;
+    bool keep = false;          /* gate and up */
+    bool map_an_expert = false; /* weights as a tensor map an expert */
+    bool callers_x = false;     /* a rank's own tokens are read where the caller has them */
+    bool programmatic = false;  /* launches that may start early */
+    y_layout layout = y_layout::CONTIGUOUS;
+    unsigned enter_ctas = 2, chunks = 2, warps = 2;
+    std::vector<unsigned> ctas = {2}; /* of mm_forward, rank r % size */
+    uint64_t arrive_ns = 600ull * 1000 * 1000 * 1000, progress_ns = 30ull * 1000 * 1000 * 1000;
+};
+
+/* The kernels of a call, in order. */
+enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, STAGES_OF_CALL };
+
+/* What a rank does otherwise than it should. */
+struct misdeed {
+    uint32_t agreed = 0;      /* added to a word of the header that all ranks must agree on */
+    int32_t status = 0;       /* of the header */
+    uint64_t combine = 0;     /* added to where it pushes results */
+    int32_t result_tiles = 0; /* added to how often the plan believes that a row arrives */
+    int32_t h_tiles = 0;      /* added to how many tiles the plan believes a block of activations has */
+    bool stale_x = false;     /* reads its own tokens where those of the call before are */
+};
+
+class fused_group {
+  public:
+    fused_group(const fused_layer &layer, const group_options &group, const sim::options &machine);
+
+    /* Buffers of a call on all ranks: inputs there, outputs filled with `poison`. */
+    size_t prepare(const fused_batch &batch, unsigned char poison = 0xff);
+    /* Queues kernels first .. last of a call on a rank's stream. */
+    void launch(size_t call, unsigned rank, call_stage first = OPEN, call_stage last = FORWARD);
+    void launch_all(size_t call);
+    /* In the order of the rank's stream: everything that a call writes in this rank's pools, plan and combine slots. */
+    void poison(unsigned rank, unsigned char value);
+    /* "": all that was launched has ended without a fault. */
+    std::string finish();
+
+    /* What the rank's host was told of the call, and the last of it: CALL_GOOD unless that call failed. */
+    call_told told(size_t call, unsigned rank);
+    call_result result(size_t call, unsigned rank);
+    /* What the rank's y holds: its elements; *untouched says whether all between them is still poison. */
+    std::vector<uint16_t> y(size_t call, unsigned rank, bool *untouched);
+    std::vector<uint16_t> all_y(size_t call, bool *untouched);
+    plan_summary summary(unsigned rank);
+    /* After the last call: "" when the kept rows are the tokens, gate and up what the oracle's formula gives, pads
+     * zero, and combine slots without a row still `poison`. */
+    std::string check_kept(const fused_batch &batch);
+    std::string check_combine(const fused_batch &batch, unsigned char poison);
+
+    sim::machine &machine() { return gpus; }
+    misdeed &misdeed_of(unsigned rank) { return ranks[rank].wrong; }
+
+  private:
+    struct rank_memory {
+        call_state *state;
+        call_work work;
+        uint32_t *first_faults, *ctas_done, *chunk_counts;
+        unsigned char *x_rows, *h, *gate_up;
+        plan_tables tables;
+        plan_rows rows;
+        plan_slots slots;
+        int32_t *token_rows;
+        tensor_map x_map, h_map, h_out, gate_out, up_out;
+        weight_map gate, up, down;
+        misdeed wrong;
+    };
+    struct rank_call {
+        uint16_t *x, *y;
+        int64_t *ids;
+        float *weights;
+        call_told *told;
+        uint32_t tokens;
+    };
+    struct prepared_call {
+        std::vector<rank_call> ranks;
+        unsigned char poison;
+    };
+
+    template <class type> type *room(unsigned rank, size_t count);
+    template <class type> type *zeros(unsigned rank, size_t count);
+    template <class type> type *copy_of(unsigned rank, const type *from, size_t count);
+    void lay_segments();
+    void make_rank(unsigned rank);
+    void make_maps(unsigned rank);
+    weight_map map_weight(unsigned rank, const std::vector<uint16_t> &weight, bool is_down);
+    strided_matrix y_matrix(const rank_call &call) const;
+    size_t y_elements(const rank_call &call) const;
+    call_group group_of(size_t call, unsigned rank) const;
+    enter_params enter_of(size_t call, unsigned rank) const;
+    plan_params plan_of(size_t call, unsigned rank) const;
+    forward_params forward_of(size_t call, unsigned rank) const;
+    void launch_stage(size_t call, unsigned rank, call_stage stage);
+
+    const fused_layer &layer;
+    const group_options how;
+    sim::machine gpus;
+    uint32_t row_room, h_tiles, result_tiles;
+    uint64_t x_slot, ids_slot, weights_slot, combine, segment_bytes;
+    std::vector<unsigned char *> segments;
+    std::vector<rank_memory> ranks;
+    std::vector<prepared_call> calls;
+};
+
+#endif
