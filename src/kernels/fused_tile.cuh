@@ -101,11 +101,11 @@ MM_DEVICE smem_t part_take(uint32_t turn) {
 
 /* The warp has filled it. */
 MM_DEVICE void part_give(uint32_t &turn) {
+    const uint32_t part = part_of_turn(consumer_warp(), turn++);
     fence_async_shared();
     warp_sync();
     if (lane_index() == 0)
-        mbarrier_arrive(part_full(part_of_turn(consumer_warp(), turn)));
-    turn++;
+        mbarrier_arrive(part_full(part));
 }
 
 /* ---- Beginning ------------------------------------------------------------------------------------ */
