@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
 import tables  # noqa: E402
 
 CPU, GPU = "bench", "gpu-bench"  # names of the tables in the README's comments
-GPU_RECORDS = {"gpu-products.json": tables.products_short, "gpu-layer.json": tables.layer_short}
+GPU_RECORDS = {"gpu-products.json": tables.products_short, "gpu-layer.json": tables.layer_short,
+               "gpu-parallel.json": tables.parallel_short}
 
 # Preset, scale, ranks: sizes that a machine with two cores measures in about a minute altogether.
 LAYERS = [

@@ -60,8 +60,8 @@ int bench_layer_bind(struct bench_layer *layer, const char *operand, void *addre
 int bench_layer_forward(struct bench_layer *layer, int64_t tokens, int timed, void *stream);
 int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, int timed, void *stream);
 
-/* Of the last timed call: "plan", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total". Negative for any
- * other name. */
+/* Of the last timed call: "exchange", "plan", "fused", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine",
+ * "total", as in an mmoe_report. Negative for any other name. */
 double bench_layer_seconds(const struct bench_layer *layer, const char *phase);
 
 /* Of the last timed call: "rows", "padded_rows", "bytes_pulled", "bytes_pushed". Negative for any other name. */

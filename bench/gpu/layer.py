@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 
 import measure
+import routing
 from library import KEEP_PLAN, KEEP_ROWS, Group, Layer
 from measure import Variant, Wrong, relative_error
 
 TOKENS, TOP_K = 16384, 8
-PHASES = ("plan", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total")
+PHASES = ("exchange", "plan", "fused", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total")
 
 
 @dataclass
@@ -39,16 +40,8 @@ class Data:
         self.x, self.dy = (torch.randn(TOKENS, hidden, device="cuda").bfloat16() for _ in range(2))
         self.w13 = torch.randn(experts, 2 * inner, hidden, device="cuda", dtype=torch.bfloat16) * hidden**-0.5
         self.w2 = torch.randn(experts, hidden, inner, device="cuda", dtype=torch.bfloat16) * inner**-0.5
-        self.ids, self.weights = self.route()
-
-    def route(self):
-        """Distinct experts for each token, drawn by the largest of noisy logits."""
-        number = torch.arange(1, self.case.experts + 1, device="cuda")
-        logits = -1.2 * number.log() if self.case.routing == "zipf" else torch.zeros_like(number, dtype=torch.float32)
-        uniform = torch.rand(TOKENS, self.case.experts, device="cuda").clamp_(1e-9, 1 - 1e-7)
-        ids = (logits - (-uniform.log()).log()).topk(TOP_K, -1).indices
-        weights = torch.rand(TOKENS, TOP_K, device="cuda") + 0.05
-        return ids.contiguous(), weights / weights.sum(-1, keepdim=True)
+        self.ids = routing.draw(routing.popularity(experts, case.routing), TOKENS, TOP_K)
+        self.weights = routing.router_weights(TOKENS, TOP_K)
 
     def flop(self, units):
         return 2.0 * units * TOKENS * TOP_K * self.case.hidden * self.case.intermediate

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+import summary
+
 HEAT, WARM, TIMED = 1200.0, 80.0, 40.0  # milliseconds
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -40,21 +42,8 @@ class Variant:
     def median(self):
         return statistics.median(self.milliseconds)
 
-    @property
-    def teraflops(self):
-        return self.flop / self.median * 1e-9
-
     def record(self):
-        quarters = statistics.quantiles(self.milliseconds, n=4)
-        return {
-            "milliseconds": round(self.median, 5),
-            "quartiles": [round(quarters[0], 5), round(quarters[2], 5)],
-            "least": round(min(self.milliseconds), 5),
-            "most": round(max(self.milliseconds), 5),
-            "runs": len(self.milliseconds),
-            "tflops": round(self.teraflops, 1),
-            "rounds": self.rounds,
-        }
+        return {**summary.of_runs(self.milliseconds, self.flop), "rounds": self.rounds}
 
 
 def reading(function):

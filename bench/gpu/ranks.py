@@ -122,7 +122,7 @@ class Crew:
             return "failed", how_it_ended(self.processes[number])
 
     def reasons(self, first, others):
-        """What failed ranks say; one's failure is often the cause of another's."""
+        """What failed ranks say, in the order heard: one's failure is often the cause of another's."""
         said, silent, end = dict(first), set(others), time.monotonic() + GRACE
         while silent and time.monotonic() < end:
             for pipe in wait([self.pipes[number] for number in silent], max(end - time.monotonic(), 0)):
@@ -132,7 +132,7 @@ class Crew:
                     silent.remove(number)
                 if kind == "failed":
                     said[number] = value
-        return Failed("; ".join(f"rank {number}: {said[number]}" for number in sorted(said)))
+        return Failed("; ".join(f"rank {number}: {sentence}" for number, sentence in said.items()))
 
     def next_values(self):
         """One value of each rank; None when they have no more."""

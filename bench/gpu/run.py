@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the grouped products and the whole layer on this machine's GPU; `make gpu-bench` builds what it needs.
+"""Measures the grouped products and the whole layer on this machine's GPU, and the layer over its GPUs when there are
+several; `make gpu-bench` builds what it needs.
 
-    bench/gpu/run.py --library libbench_gpu.so [--part products|layer] [--rounds N] [--quick] [--results FOLDER]
+    bench/gpu/run.py --library libbench_gpu.so [--part products|layer|parallel] [--ranks N] [--rounds N] [--quick]
+                     [--results FOLDER]
 
-Records go to gpu-products.json and gpu-layer.json in the folder of results, and also to $OUT when that is set; all
-numbers are printed as they come, and one short table at the end.
+Records go to gpu-products.json, gpu-layer.json and gpu-parallel.json in the folder of results, and also to $OUT when
+that is set; all numbers are printed as they come, and short tables at the end.
 """
 
 import argparse
@@ -23,10 +25,12 @@ except ImportError as error:
     sys.exit(MISSING)
 
 import layer
+import parallel
 import products
 import tables
 from library import Failure, Library
 from measure import Wrong
+from ranks import Failed
 
 
 def say(text):
@@ -52,10 +56,26 @@ def last_of(records, name, folders):
     return record
 
 
+def measure_parallel(arguments, folders):
+    """Nothing when it can't run here: said, and the end when it was asked for alone."""
+    world = arguments.ranks or torch.cuda.device_count()
+    reason = parallel.why_not(world)
+    if reason:
+        say(f"gpu-bench: parallel: not run: {reason}")
+        if arguments.part == "parallel":
+            sys.exit(MISSING)
+        return []
+    torch.cuda.empty_cache()
+    records = parallel.measure_all(arguments.library, world, arguments.rounds, arguments.quick, say)
+    record = last_of(records, "gpu-parallel.json", folders)
+    say(f"\n{tables.parallel_in_full(record)}\n")
+    return [tables.circumstances(record), tables.parallel_short(record), tables.parallel_verdict(record)]
+
+
 def measure(arguments, folders):
     """What to print at the end."""
-    library, ending = Library(arguments.library), []
-    how = (library, arguments.rounds, arguments.quick, say)
+    ending = []
+    how = (Library(arguments.library), arguments.rounds, arguments.quick, say)
     if arguments.part in (None, "products"):
         record = last_of(products.measure_all(*how), "gpu-products.json", folders)
         say(f"\n{tables.products_in_full(record)}\n")
@@ -63,6 +83,8 @@ def measure(arguments, folders):
     if arguments.part in (None, "layer"):
         record = last_of(layer.measure_all(*how), "gpu-layer.json", folders)
         ending += [tables.circumstances(record), tables.layer_short(record)]
+    if arguments.part in (None, "parallel"):
+        ending += measure_parallel(arguments, folders)
     return ending
 
 
@@ -70,9 +92,10 @@ def main():
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=Path, required=True, help="libbench_gpu.so")
-    parser.add_argument("--part", choices=["products", "layer"], help="measure this part alone")
+    parser.add_argument("--part", choices=["products", "layer", "parallel"], help="measure this part alone")
+    parser.add_argument("--ranks", type=int, help="GPUs of the parallel part (default: all that are visible)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each variant (default 3)")
-    parser.add_argument("--quick", action="store_true", help="one case of each part, to try the program")
+    parser.add_argument("--quick", action="store_true", help="few cases of each part")
     parser.add_argument("--results", type=Path, default=here.parent / "results", help="folder of the records")
     arguments = parser.parse_args()
     need_a_gpu()
@@ -80,7 +103,7 @@ def main():
     folders = [arguments.results] + ([Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
     try:
         ending = measure(arguments, folders)
-    except (Failure, Wrong) as problem:
+    except (Failed, Failure, Wrong) as problem:
         sys.exit(f"gpu-bench: {problem}")
     say("\n\n".join(ending))
     say(f"measured in {time.monotonic() - started:.0f} s")

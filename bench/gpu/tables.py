@@ -1,5 +1,7 @@
 """Tables of the GPU benchmarks' records, in Markdown that is readable as it stands."""
 
+import merged
+
 
 def aligned(header, rows):
     """Markdown with columns as wide as their widest cell; all but the first are numbers."""
@@ -36,9 +38,12 @@ def all_variants(case):
 
 def circumstances(record):
     machine, method = record["machine"], record["method"]
-    return (f"{machine['gpu']}, driver {machine['driver']}, PyTorch {machine['torch']}, {record['date'][:10]}, commit "
+    gpus = f"{record['world']} x {machine['gpu']}" if "world" in record else machine["gpu"]
+    rested = (f", in brackets {method['rested_calls']} calls after {method['rest_ms'] / 1000:.1f} s of rest, "
+              "of all the slower rank" if "rest_ms" in method else "")
+    return (f"{gpus}, driver {machine['driver']}, PyTorch {machine['torch']}, {record['date'][:10]}, commit "
             f"{record['commit']}; medians of {record['rounds']} rounds of {method['warm_ms']:.0f} ms to warm and "
-            f"{method['timed_ms']:.0f} ms timed, in turn; {state(record)}.")
+            f"{method['timed_ms']:.0f} ms timed, in turn{rested}; {state(record)}.")
 
 
 # ---- Products
@@ -108,3 +113,78 @@ def layer_cells(case):
 
 def layer_short(record):
     return aligned(LAYER_HEADER, [layer_cells(case) for case in record["cases"]])
+
+
+# ---- Parallel
+
+PARALLEL_HEADER = ["forward, ms", "ours, fixed", "grows", "rows kept", "all local", "unfused", "dense", "of dense",
+                   "times faster", "NVLink MB", "of least"]
+
+
+def both(sustained, idle, digits=2):
+    """One number, and that after rest in brackets."""
+    return number(sustained, digits) + (f" ({number(idle, digits)})" if idle is not None else "")
+
+
+def parallel_title(case, full=False):
+    tokens = f", {case['tokens']} tokens" if full or case["tokens"] != 16384 else ""
+    return case_title(case) + tokens
+
+
+def moved(case, name):
+    """Bytes that a rank moves, on average, and the least that it has to."""
+    counted, least = case["nvlink_bytes"]["moved"][name], case["nvlink_bytes"]["least"]
+    return [sum(one["pulled"] + one["pushed"]) / len(one["pulled"]) for one in (counted, least)]
+
+
+def parallel_cells(case):
+    variants, ratios = case["variants"], case["ratios"]
+    times = [both(one["milliseconds"], one["idle"] and one["idle"]["milliseconds"])
+             for one in (variants[name] for name in (*merged.OURS, merged.LOCAL, merged.UNFUSED, merged.DENSE))]
+    against = [both(*(ratios[when][key][merged.FIXED] for when in ("sustained", "idle")))
+               for key in ("to_dense", "unfused_to")]
+    bytes_moved, least = moved(case, merged.FIXED)
+    return [parallel_title(case), *times, *against, number(bytes_moved / 1e6, 0), number(bytes_moved / least, 2)]
+
+
+def parallel_short(record):
+    return aligned(PARALLEL_HEADER, [parallel_cells(case) for case in record["cases"]])
+
+
+VARIANT_HEADER = ["variant", "ms", "TFLOP/s", "of dense", "unfused / it", "ms after rest", "TFLOP/s", "of dense",
+                  "unfused / it"]
+
+
+def variant_cells(case, name):
+    cells = [name]
+    for when, one in (("sustained", case["variants"][name]), ("idle", case["variants"][name]["idle"])):
+        ratios = case["ratios"][when]
+        cells += [number(one and one["milliseconds"], 3), number(one and one["tflops"], 0),
+                  number(ratios["to_dense"].get(name), 2), number(ratios["unfused_to"].get(name), 2)]
+    return cells
+
+
+def parallel_case(case):
+    """Every variant, the communication that shows, and what the ranks computed and moved."""
+    exposed = [number(case["ratios"][when]["exposed_milliseconds"], 3) for when in ("sustained", "idle")]
+    phases = case["reports"][merged.FIXED][0]["milliseconds"]
+    bytes_moved, least = moved(case, merged.FIXED)
+    return "\n\n".join([
+        parallel_title(case, full=True),
+        aligned(VARIANT_HEADER, [variant_cells(case, name) for name in case["variants"]]),
+        f"communication that shows: {exposed[0]} ms, after rest {exposed[1]} ms; NVLink: {bytes_moved / 1e6:.1f} MB a "
+        f"rank, least {least / 1e6:.1f}; rows: " + ", ".join(map(str, case["rows"])) +
+        f"; unfused sum: {case['unfused_sum']}; rank 0, ms: " +
+        ", ".join(f"{name} {value:.3f}" for name, value in phases.items() if value > 0),
+    ])
+
+
+def parallel_in_full(record):
+    return "\n\n".join(map(parallel_case, record["cases"]))
+
+
+def parallel_verdict(record):
+    """The targets of the headline cases, one a line."""
+    lines = [f"{case_title(case)}: {one['name']}: {one['value']:.3f}, at most {one['most']}: "
+             f"{'met' if one['met'] else 'NOT MET'}" for case in record["cases"] for one in case["targets"]]
+    return "\n".join(lines)

@@ -9,6 +9,8 @@ from pathlib import Path
 SOURCE = Path(os.environ["MMOE_SOURCE"])
 sys.path.insert(0, str(SOURCE / "bench/gpu"))
 
+import merged  # noqa: E402
+import summary  # noqa: E402
 import tables  # noqa: E402
 
 ABOUT = {
@@ -68,6 +70,83 @@ def test_layer():
     assert row == ["64/32, 8 experts, zipf", "2.00", "4.00", "6.00", "12.00", "2.00", "4.00", "0.060", "3.00"]
 
 
+CASE = {"hidden": 2048, "intermediate": 768, "experts": 128, "tokens": 16384, "routing": "uniform", "headline": True,
+        "top_k": 8}
+SUSTAINED = {merged.DENSE: 2.0, merged.FIXED: 2.5, merged.GROW: 2.8, merged.KEPT: 2.6, merged.LOCAL: 2.4,
+             merged.UNFUSED: 10.0}
+
+
+def part(rank, rested=tuple(SUSTAINED)):
+    """What a rank yields: rank 0 takes 0.5 ms less for everything sustained, rank 1 0.1 ms less after rest."""
+    def times(milliseconds):
+        return {"milliseconds": [milliseconds + noise for noise in (0.0, 0.01, -0.01)],
+                "rounds": [{"milliseconds": milliseconds, "mhz": 1400 + rank, "watts": 700}]}
+    empty = {"milliseconds": [], "rounds": []}
+    report = {"milliseconds": {"plan": 0.05, "wgrad": 0.0}, "rows": 1, "padded_rows": 1, "bytes_pulled": 60e6 + rank,
+              "bytes_pushed": 280e6}
+    return {"rows": 131072 + rank, "least_bytes": {"pulled": 50e6, "pushed": 290e6 + rank},
+            "differences": {merged.FIXED: 0.004 + 0.001 * rank}, "unfused_sum": "bmm",
+            "reports": {name: report for name in (*merged.OURS, merged.LOCAL)},
+            "times": {name: {"sustained": times(ms - (0.5 if rank == 0 else 0.0)),
+                             "idle": times(0.9 * ms - 0.1 * rank) if name in rested else empty}
+                      for name, ms in SUSTAINED.items()}}
+
+
+def parallel(case=CASE, **how):
+    return {**ABOUT, "world": 2, "method": {**ABOUT["method"], "rest_ms": 1500.0, "rested_calls": 8, "rests": 2},
+            "cases": [merged.record(case, [part(0, **how), part(1, **how)])]}
+
+
+def test_the_slower_rank_counts():
+    found = summary.of_ranks([{"milliseconds": [1.0, 3.0, 1.0], "rounds": [{"mhz": 1}]},
+                              {"milliseconds": [2.0, 2.5, 1.5], "rounds": [{"mhz": 2}]}], 4e9)
+    assert found["milliseconds"] == 2.0 and found["ranks"] == [1.0, 2.0] and found["tflops"] == 2.0
+    assert (found["least"], found["most"], found["runs"]) == (1.5, 2.5, 3)
+    assert found["rounds"] == [{"rank": 0, "mhz": 1}, {"rank": 1, "mhz": 2}]
+
+
+def test_ranks_become_one_record():
+    (case,) = parallel()["cases"]
+    fixed = case["variants"][merged.FIXED]
+    assert fixed["ranks"] == [2.0, 2.5] and fixed["milliseconds"] == 2.5 and fixed["idle"]["milliseconds"] == 2.25
+    assert fixed["tflops"] == round(6.0 * 2048 * 768 * 131072.5 / 2.5e-3 * 1e-12, 1)
+    sustained, idle = case["ratios"]["sustained"], case["ratios"]["idle"]
+    assert sustained["to_dense"] == {merged.FIXED: 1.25, merged.GROW: 1.4, merged.KEPT: 1.3, merged.LOCAL: 1.2,
+                                     merged.UNFUSED: 5.0}
+    assert sustained["unfused_to"][merged.FIXED] == 4.0 and idle["unfused_to"][merged.FIXED] == 4.0
+    assert sustained["exposed_milliseconds"] == 0.1 and sustained["kept_to_plan"] == 1.04
+    assert [target["met"] for target in case["targets"]] == [True, False, True]
+    assert case["differences"] == {merged.FIXED: 0.005}
+
+
+def test_what_was_not_timed_after_rest_has_no_ratio():
+    record = parallel({**CASE, "headline": False, "tokens": 4096}, rested=(merged.FIXED, merged.DENSE))
+    (case,) = record["cases"]
+    assert case["variants"][merged.GROW]["idle"] is None and case["targets"] == []
+    idle = case["ratios"]["idle"]
+    assert idle["to_dense"][merged.FIXED] == 1.25 and idle["to_dense"][merged.GROW] is None
+    assert idle["exposed_milliseconds"] is None and idle["unfused_to"][merged.FIXED] is None
+    row = cells(tables.parallel_short(record).splitlines()[2])
+    assert row[:3] == ["2048/768, 128 experts, 4096 tokens", "2.50 (2.25)", "2.80"]
+
+
+def test_parallel():
+    record = parallel()
+    row = cells(tables.parallel_short(record).splitlines()[2])
+    assert row == ["2048/768, 128 experts", "2.50 (2.25)", "2.80 (2.52)", "2.60 (2.34)", "2.40 (2.16)", "10.00 (9.00)",
+                   "2.00 (1.80)", "1.25 (1.25)", "4.00 (4.00)", "340", "1.00"]
+    full = tables.parallel_in_full(record)
+    assert "communication that shows: 0.100 ms, after rest 0.090 ms" in full
+    assert "rows: 131072, 131073; unfused sum: bmm; rank 0, ms: plan 0.050" in full and "wgrad" not in full
+    (unfused,) = (cells(line) for line in full.splitlines() if line.startswith("| unfused "))
+    assert unfused[:2] == ["unfused", "10.000"] and unfused[3:5] == ["5.00", "-"] and unfused[5] == "9.000"
+    verdict = tables.parallel_verdict(record).splitlines()
+    assert verdict[0] == "2048/768, 128 experts: ours, fixed, of dense: 1.250, at most 1.32: met"
+    assert verdict[1].endswith("1.400, at most 1.32: NOT MET")
+    text = tables.circumstances(record)
+    assert text.startswith("2 x Some GPU,") and "8 calls after 1.5 s of rest" in text and "1400 to 1401 MHz" in text
+
+
 def test_circumstances_name_machine_clock_and_power():
     text = tables.circumstances(layer())
     for part in ("Some GPU", "driver 1.2", "commit abcdef0", "1400 to 1400 MHz", "690 to 690 W"):
@@ -89,3 +168,6 @@ def test_readme_gets_the_tables(tmp_path):
     text = readme.read_text()
     assert "old" not in text
     assert tables.products_short(products()) in text and tables.layer_short(layer()) in text
+    (results / "gpu-parallel.json").write_text(json.dumps(parallel()))
+    assert subprocess.run(command, timeout=30, check=False).returncode == 0
+    assert tables.parallel_short(parallel()) in readme.read_text()
