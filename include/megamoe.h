@@ -322,7 +322,7 @@ typedef struct mmoe_report {
     double seconds_dgrad;    /* dA, activation gradient, dX, pushing; 0 in forward */
     double seconds_wgrad;    /* dW1, dW2, dW3; 0 in forward */
     double seconds_combine;  /* awaiting rows that come back, and their sum */
-    double seconds_fused;    /* all from fetching rows to their sum, where one kernel does it at once: a GPU's forward */
+    double seconds_fused; /* all from fetching rows to their sum, where one kernel does it at once: a GPU's forward */
     double seconds_total;
 } mmoe_report;
 

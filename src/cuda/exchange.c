@@ -39,7 +39,7 @@ struct call_group mm_cuda_call_group(const struct mm_cuda_call *call) {
 
 static mmoe_status launch_one(const struct mm_cuda_call *call, enum mm_cuda_kernel which) {
     const struct call_params params = {.group = mm_cuda_call_group(call)};
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS, .overlapping = which == MM_KERNEL_CALL_MEET};
     return mm_cuda_launch(call, which, grid, &params);
 }
 
@@ -79,7 +79,7 @@ static unsigned enter_ctas(const struct mm_cuda_call *call) {
 
 static mmoe_status launch_enter(const struct mm_cuda_call *call, const struct enter_params *params) {
     const struct mm_cuda_grid grid = {
-        .ctas = enter_ctas(call), .threads = ENTER_THREADS, .shared_bytes = ENTER_SHARED_BYTES};
+        .ctas = enter_ctas(call), .threads = ENTER_THREADS, .shared_bytes = ENTER_SHARED_BYTES, .overlapping = true};
     mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
     if (status == MMOE_OK) {
         status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);

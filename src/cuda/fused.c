@@ -63,6 +63,7 @@ mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_
     }
     const struct mm_cuda_grid grid = {.ctas = (unsigned)call->gpu->device.multiprocessors,
                                       .threads = FUSED_THREADS,
-                                      .shared_bytes = FUSED_SMEM_BYTES};
+                                      .shared_bytes = FUSED_SMEM_BYTES,
+                                      .overlapping = true};
     return status == MMOE_OK ? mm_cuda_launch(call, MM_KERNEL_FORWARD, grid, &params) : status;
 }

@@ -45,10 +45,13 @@ static struct plan_params plan_params_of(const struct mm_cuda_call *call) {
     };
 }
 
+/* Counting starts early on one rank alone: otherwise it would hold the multiprocessors while a peer is late. */
 static mmoe_status launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, const struct plan_params *params,
                           unsigned shared_bytes) {
-    const struct mm_cuda_grid grid = {
-        .ctas = params->world * params->chunks, .threads = 32 * params->warps, .shared_bytes = shared_bytes};
+    const struct mm_cuda_grid grid = {.ctas = params->world * params->chunks,
+                                      .threads = 32 * params->warps,
+                                      .shared_bytes = shared_bytes,
+                                      .overlapping = which == MM_KERNEL_PLACE_SLOTS || params->world == 1};
     return mm_cuda_launch(call, which, grid, params);
 }
 

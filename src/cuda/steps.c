@@ -46,17 +46,36 @@ static mmoe_status read_phases(struct mm_cuda_call *call) {
     return status;
 }
 
+/* Each token that peers own is pulled once, with its first row; each row of theirs goes back. */
+static void count_traffic(const struct mm_cuda_call *call, const mmoe_plan *plan, mmoe_report *report) {
+    const int64_t bytes = (int64_t)call->hidden * (int64_t)sizeof(uint16_t);
+    for (int64_t row = 0; row < plan->padded_rows; row++) {
+        if (plan->row_source[row] >= 0 && plan->row_source[row] != plan->rank) {
+            report->bytes_pulled += plan->row_primary[row] == row ? bytes : 0;
+            report->bytes_pushed += bytes;
+        }
+    }
+    const int64_t slot = sizeof(int32_t) + sizeof(float);
+    report->bytes_pushed += (plan->world - 1) * (int64_t)call->tokens * call->top_k * slot;
+}
+
 mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report) {
-    const struct plan_summary *summary = &call->plan->summary;
+    const mmoe_plan *plan;
     mmoe_status status = read_phases(call);
+    call->report.seconds_total = mm_now() - call->started;
+    if (status == MMOE_OK) {
+        status = mm_cuda_plan_view(call->gpu, call->plan, &plan);
+    }
     if (status != MMOE_OK) {
         return status;
     }
     call->report.call = call->group->call;
-    call->report.rows = summary->rows;
-    call->report.padded_rows = summary->padded_rows;
-    call->report.dropped = summary->slots_dropped;
-    call->report.seconds_total = mm_now() - call->started;
+    call->report.rows = plan->rows;
+    call->report.padded_rows = plan->padded_rows;
+    call->report.dropped = plan->slots_dropped;
+    if (call->kind == MM_CALL_FORWARD) {
+        count_traffic(call, plan, &call->report);
+    }
     *report = call->report;
     return MMOE_OK;
 }
@@ -65,7 +84,10 @@ mmoe_status mm_cuda_launch(const struct mm_cuda_call *call, enum mm_cuda_kernel 
                            const void *parameters) {
     struct mm_kernel kernel = call->cuda->kernels[which];
     kernel.shared_bytes = grid.shared_bytes;
-    const struct mm_launch launch = {
-        .stream = call->stream, .ctas = grid.ctas, .threads = grid.threads, .cluster = grid.cluster};
+    const struct mm_launch launch = {.stream = call->stream,
+                                     .ctas = grid.ctas,
+                                     .threads = grid.threads,
+                                     .cluster = grid.cluster,
+                                     .overlapping = grid.overlapping};
     return mm_kernel_launch(call->gpu, &kernel, &launch, parameters);
 }
