@@ -19,7 +19,7 @@ MM_DEVICE void copy_words(void *to, const void *from, uint32_t bytes) {
 /* What the host needs to know of a failure besides its kind. */
 MM_DEVICE void tell_details(const call_group &group, const call_result &result) {
     const call_control *own = own_control(group);
-    if (result.outcome == CALL_STOPPED)
+    if (result.outcome == CALL_STOPPED && load_acquire_system(&own->stopped.value) != 0)
         copy_words(&group.told->stop, &own->stop[result.rank], sizeof(call_stop));
     if (result.outcome == CALL_REFUSED || result.outcome == CALL_MISMATCH)
         copy_words(&group.told->header[0], &own->header[result.rank], sizeof(call_header));
@@ -27,22 +27,23 @@ MM_DEVICE void tell_details(const call_group &group, const call_result &result) 
         copy_words(&group.told->header[1], &own->header[group.rank], sizeof(call_header));
 }
 
-/* By one warp, to the host: how the call has ended on this rank. */
-MM_DEVICE void tell_result(const call_group &group, const call_result &result) {
-    if (result.outcome != CALL_GOOD) {
-        tell_details(group, result);
-        warp_sync();
-    }
-    if (lane_index() != 0)
-        return;
-    if (result.outcome != CALL_GOOD) {
+/* By one warp, to the host: why the call fails. A peer may write its header again once this rank has left the call, so
+ * this comes before. */
+MM_DEVICE void tell_failure(const call_group &group, const call_result &result) {
+    tell_details(group, result);
+    warp_sync();
+    if (lane_index() == 0) {
         store_u32(&group.told->failed.outcome, result.outcome);
         store_u32(&group.told->failed.rank, result.rank);
         store_u32(&group.told->failed.rows, result.rows);
-        fence_system();
-        store_u32(&group.told->failed.call, result.call);
+        store_release_system(&group.told->failed.call, result.call);
     }
-    store_release_system(&group.told->ended, result.call);
+    warp_sync();
+}
+
+/* By one thread, to the host: the call has ended on this rank, well or not. */
+MM_DEVICE void tell_end(const call_group &group, uint32_t call) {
+    store_release_system(&group.told->ended, call);
 }
 
 #endif

@@ -62,14 +62,15 @@ MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
         result = all_ready(group, call) ? compare_headers(group, call)
                                         : call_result{CALL_STOPPED, stopped_by(group) - 1, 0, call};
     const bool good = result.outcome == CALL_GOOD;
+    warp_sync();
     for (uint32_t rank = lane_index(); rank < group.world; rank += CALL_THREADS)
         store_u32(&group.state->tokens[rank], good ? load_u32(&own_control(group)->header[rank].tokens) : 0);
     if (lane_index() == 0) {
         store_u32(&group.state->result.outcome, result.outcome);
         store_u32(&group.state->result.rank, result.rank);
     }
+    if (!good)
+        tell_failure(group, result);
     if (!good && result.outcome != CALL_STOPPED)
         post_left(group, call);
-    if (!good)
-        tell_result(group, result);
 }

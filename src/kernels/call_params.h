@@ -90,6 +90,7 @@ struct call_state {
     struct call_result result; /* of call n so far */
     int32_t tokens[CALL_MAX_WORLD];
     uint32_t rows_target[CALL_MAX_WORLD], dw_target[CALL_MAX_WORLD]; /* arrivals from each rank that end call n */
+    uint32_t stopping; /* 1: one of this rank's threads tells all ranks that it gives up */
 };
 
 /* The group, as every kernel of a call gets it. */

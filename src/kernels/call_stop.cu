@@ -3,5 +3,5 @@
 
 MM_KERNEL(mm_call_stop, call_params, CALL_THREADS) {
     if (lane_index() == 0 && stopped_by(p.group) == 0)
-        tell_stop(p.group, p.group.rank, load_u32(&p.group.state->call), CALL_GAVE_UP, p.group.rank);
+        tell_stop(p.group, CALL_GAVE_UP, p.group.rank);
 }

@@ -27,15 +27,22 @@ MM_DEVICE uint32_t stopped_by(const call_group &group) {
     return load_relaxed_system(&own_control(group)->stopped.value);
 }
 
-/* To all ranks, this one last: a rank that knows has nobody left to tell. */
-MM_DEVICE void tell_stop(const call_group &group, uint32_t by, uint32_t call, uint32_t step, uint32_t culprit) {
+/* To all ranks, this one last: a rank that knows has nobody left to tell. Many threads may give up at once; one tells
+ * why, and all return when it has told. */
+MM_DEVICE void tell_stop(const call_group &group, uint32_t step, uint32_t culprit) {
+    if (compare_swap_system(&group.state->stopping, 0, 1) != 0) {
+        while (stopped_by(group) == 0)
+            sleep_ns(LOOK_NS);
+        return;
+    }
     for (uint32_t i = 1; i <= group.world; i++) {
         call_control *control = control_of(group, (group.rank + i) % group.world);
-        store_u32(&control->stop[by].call, call);
-        store_u32(&control->stop[by].step, step);
-        store_u32(&control->stop[by].culprit, culprit);
+        call_stop *stop = &control->stop[group.rank];
+        store_u32(&stop->call, load_u32(&group.state->call));
+        store_u32(&stop->step, step);
+        store_u32(&stop->culprit, culprit);
         fence_system();
-        compare_swap_system(&control->stopped.value, 0, 1 + by);
+        compare_swap_system(&control->stopped.value, 0, 1 + group.rank);
     }
 }
 
@@ -59,7 +66,7 @@ MM_DEVICE bool await(const call_group &group, const load &value, uint32_t target
         if (stopped_by(group) != 0)
             return false;
         if (clock_ns() - begin > patience_ns(group, step)) {
-            tell_stop(group, group.rank, load_u32(&group.state->call), step, culprit);
+            tell_stop(group, step, culprit);
             return false;
         }
     }

@@ -100,10 +100,13 @@ MM_DEVICE void consume(const forward_params &p) {
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
     if (thread_index() == 0)
         fused_barriers_init();
-    cta_sync();
     grid_dependency_wait();
-    const bool good = load_u32(&p.group.state->result.outcome) == CALL_GOOD;
-    const bool met = good || load_u32(&p.group.state->result.outcome) == CALL_CAPACITY;
+    /* Once for all threads: a CTA that has already given up may change it. */
+    if (thread_index() == 0)
+        smem_store_u32(smem_base() + OUTCOME_OFFSET, load_acquire_gpu(&p.group.state->result.outcome));
+    cta_sync();
+    const uint32_t outcome = smem_load_u32(smem_base() + OUTCOME_OFFSET);
+    const bool good = outcome == CALL_GOOD, met = good || outcome == CALL_CAPACITY;
     const uint32_t blocks = good ? load_u32(&p.tables.all->padded_rows) / TILE_ROWS : 0;
     const uint32_t warp = warp_index();
     if (warp < CTA_THREADS / 32 - CONSUMER_WARPS) {

@@ -113,14 +113,16 @@ MM_DEVICE void close_call(const forward_params &p) {
     if (result.outcome != CALL_GOOD)
         fill_nan(p);
     barrier_sync(CONSUMERS, CONSUMER_THREADS);
-    if (first_consumer_warp())
-        tell_result(p.group, result);
+    if (first_consumer_warp() && (result.outcome == CALL_CAPACITY || result.outcome == CALL_STOPPED))
+        tell_failure(p.group, result); /* of others the host has been told when the ranks met */
+    if (first_consumer_warp() && lane_index() == 0)
+        tell_end(p.group, result.call);
 }
 
 MM_DEVICE void note_stop(const call_group &group) {
     if (first_consumer_warp() && lane_index() == 0) {
-        store_u32(&group.state->result.rank, stopped_by(group) - 1);
-        store_u32(&group.state->result.outcome, CALL_STOPPED);
+        store_release_gpu(&group.state->result.rank, stopped_by(group) - 1);
+        store_release_gpu(&group.state->result.outcome, CALL_STOPPED);
     }
 }
 
