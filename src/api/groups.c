@@ -79,11 +79,8 @@ mmoe_status mmoe_group_create_adopted(const mmoe_group_config *config, int rank,
 }
 
 size_t mmoe_group_segment_bytes(const mmoe_group_config *config, int world) {
-    mmoe_group_config checked;
-    if (mm_group_config_check(config, world, &checked) != MMOE_OK) {
-        return 0;
-    }
-    return mm_layout_of(&checked, world).bytes;
+    const struct mm_backend *backend;
+    return choose_backend(config, world, &backend) == MMOE_OK ? backend->layout(config, world).bytes : 0;
 }
 
 int mmoe_group_rank(const mmoe_group *group) {

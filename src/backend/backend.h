@@ -36,6 +36,18 @@ struct mm_device_memory {
     mmoe_status (*read)(struct mmoe_group *group, void *to, const void *from, size_t bytes);
 };
 
+/* Memory of devices that the ranks of a group share: a block on each rank's device, mapped on the others'. The group's
+ * segments, in memory of the host, then have the control part alone. In an adopted group the blocks are the
+ * caller's (group->given in group_open), and neither function is called. */
+struct mm_sharing {
+    /* Once, after group_open, which has made this rank's block and filled it with zeros: offers it. The caller closes
+     * the descriptor, also after a failure. */
+    mmoe_status (*offer)(struct mmoe_group *group, struct mm_offer *offer);
+
+    /* When all ranks have made theirs: maps the blocks offered[0 .. world-1]. group_close unmaps. */
+    mmoe_status (*join)(struct mmoe_group *group, const struct mm_offer *offered);
+};
+
 struct mm_backend {
     const char *name;
 
@@ -53,14 +65,18 @@ struct mm_backend {
 
     const struct mm_segment_maker *segments;
 
-    /* Of a rank's segment. */
+    /* NULL: all that the ranks share lies in their segments. */
+    const struct mm_sharing *sharing;
+
+    /* Of a rank's segment, or of the block that takes its place where devices share memory. */
     struct mm_layout (*layout)(const mmoe_group_config *config, int world);
 
     /* Scratch and thread buffers part of `sizes`, and kept_x, kept_gate_up. */
     void (*sizes)(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,
                   mmoe_keep keep, mmoe_sizes *sizes);
 
-    /* Open functions fill backend_state and undo themselves on failure; close functions accept NULL state. */
+    /* Open functions fill backend_state and undo themselves on failure; close functions accept NULL state. A group is
+     * opened before the segments of its peers are mapped. */
     mmoe_status (*group_open)(struct mmoe_group *group);
     void (*group_close)(struct mmoe_group *group);
     mmoe_status (*layer_open)(struct mmoe_layer *layer);

@@ -22,7 +22,8 @@ static mmoe_status open_and_find(struct mm_driver *driver, struct mm_device *dev
         return opened;
     }
     mmoe_status status = mm_gpu_check_images(driver);
-    return status == MMOE_OK ? mm_device_choose(driver, device) : status;
+    const struct mm_device_wish wish = {.current = true};
+    return status == MMOE_OK ? mm_device_choose(driver, &wish, device) : status;
 }
 
 bool mm_cuda_present(char *detail, size_t bytes) {

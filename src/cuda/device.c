@@ -45,40 +45,88 @@ static size_t name_device(const struct mm_device *device, char *text, size_t byt
 }
 
 /* The caller's choice counts, also when it is a bad one. */
-static mmoe_status check_current(const struct mm_driver *driver, int ordinal, struct mm_device *device) {
+static mmoe_status check_chosen(const struct mm_driver *driver, int ordinal, const char *what,
+                                struct mm_device *device) {
     mmoe_status status = mm_device_describe(driver, ordinal, device);
     if (status != MMOE_OK || is_suitable(device)) {
         return status;
     }
     char text[128];
     name_device(device, text, sizeof text);
-    return mm_fail(MMOE_UNSUPPORTED, "the current CUDA context is on GPU %s, expected compute capability %d.%d", text,
+    return mm_fail(MMOE_UNSUPPORTED, "%s is on GPU %s, expected compute capability %d.%d", what, text,
                    MM_CAPABILITY_MAJOR, MM_CAPABILITY_MINOR);
 }
 
-static mmoe_status choose_first(const struct mm_driver *driver, int count, struct mm_device *device) {
-    char found[384] = "none";
-    size_t used = 0;
-    for (int i = 0; i < count; i++) {
-        mmoe_status status = mm_device_describe(driver, i, device);
-        if (status != MMOE_OK || is_suitable(device)) {
-            return status;
-        }
-        if (used + 2 < sizeof found) {
-            used += (size_t)snprintf(found + used, sizeof found - used, "%s", used > 0 ? ", " : "");
-            used += name_device(device, found + used, sizeof found - used);
-        }
+static mmoe_status choose_holder(const struct mm_driver *driver, mm_cu_pointer address, struct mm_device *device) {
+    int type = 0, ordinal = -1;
+    if (driver->cuPointerGetAttribute(&type, MM_CU_POINTER_MEMORY_TYPE, address) != MM_CUDA_SUCCESS ||
+        type != MM_CU_MEMORY_DEVICE) {
+        return mm_fail(MMOE_INVALID_ARGUMENT,
+                       "the memory at 0x%llx is not of a GPU, expected memory of this rank's GPU",
+                       (unsigned long long)address);
     }
-    return mm_fail(MMOE_UNSUPPORTED, "no suitable GPU: expected one of compute capability %d.%d, found %s",
-                   MM_CAPABILITY_MAJOR, MM_CAPABILITY_MINOR, found);
+    mmoe_status status = MM_CU(driver, cuPointerGetAttribute, "asking which GPU's memory it is", &ordinal,
+                               MM_CU_POINTER_DEVICE_ORDINAL, address);
+    return status == MMOE_OK ? check_chosen(driver, ordinal, "the memory", device) : status;
 }
 
-mmoe_status mm_device_choose(const struct mm_driver *driver, struct mm_device *device) {
-    mm_cu_device current;
-    if (driver->cuCtxGetDevice(&current) == MM_CUDA_SUCCESS) { /* otherwise there is no context */
-        return check_current(driver, current, device);
+/* What was looked at on the way to a suitable device. */
+struct search {
+    int suitable;
+    char found[384];
+    size_t used;
+};
+
+static void note_unsuitable(struct search *search, const struct mm_device *device) {
+    if (search->used + 2 >= sizeof search->found) {
+        return;
     }
+    search->used += (size_t)snprintf(search->found + search->used, sizeof search->found - search->used, "%s",
+                                     search->used > 0 ? ", " : "");
+    search->used += name_device(device, search->found + search->used, sizeof search->found - search->used);
+}
+
+/* Looks for suitable device `number`; search->suitable stays at most that when there is none. */
+static mmoe_status look_for(const struct mm_driver *driver, int count, int number, struct search *search,
+                            struct mm_device *device) {
+    *search = (struct search){.found = "none"};
+    mmoe_status status = MMOE_OK;
+    for (int i = 0; i < count && search->suitable <= number && status == MMOE_OK; i++) {
+        status = mm_device_describe(driver, i, device);
+        if (status == MMOE_OK && is_suitable(device)) {
+            search->suitable++;
+        } else if (status == MMOE_OK) {
+            note_unsuitable(search, device);
+        }
+    }
+    return status;
+}
+
+static mmoe_status choose_numbered(const struct mm_driver *driver, int number, struct mm_device *device) {
     int count;
+    struct search search;
     mmoe_status status = mm_device_count(driver, &count);
-    return status == MMOE_OK ? choose_first(driver, count, device) : status;
+    if (status == MMOE_OK) {
+        status = look_for(driver, count, number, &search, device);
+    }
+    if (status != MMOE_OK || search.suitable > number) {
+        return status;
+    }
+    if (search.suitable > 0) {
+        return look_for(driver, count, number % search.suitable, &search, device);
+    }
+    return mm_fail(MMOE_UNSUPPORTED, "no suitable GPU: expected one of compute capability %d.%d, found %s",
+                   MM_CAPABILITY_MAJOR, MM_CAPABILITY_MINOR, search.found);
+}
+
+mmoe_status mm_device_choose(const struct mm_driver *driver, const struct mm_device_wish *wish,
+                             struct mm_device *device) {
+    mm_cu_device current;
+    if (wish->holds != 0) {
+        return choose_holder(driver, wish->holds, device);
+    }
+    if (wish->current && driver->cuCtxGetDevice(&current) == MM_CUDA_SUCCESS) { /* otherwise there is no context */
+        return check_chosen(driver, current, "the current CUDA context", device);
+    }
+    return choose_numbered(driver, wish->number, device);
 }

@@ -20,8 +20,16 @@ struct mm_device {
 mmoe_status mm_device_count(const struct mm_driver *driver, int *count);
 mmoe_status mm_device_describe(const struct mm_driver *driver, int ordinal, struct mm_device *device);
 
-/* The device of the calling thread's current context, or without one the first suitable device. MMOE_UNSUPPORTED when
- * that is none; the sentence says what each device that was looked at is. */
-mmoe_status mm_device_choose(const struct mm_driver *driver, struct mm_device *device);
+/* Which device is wished for. */
+struct mm_device_wish {
+    mm_cu_pointer holds; /* that whose memory this address is of; 0: any */
+    bool current;        /* that of the calling thread's current context, if it has one */
+    int number;          /* else this one of the suitable devices, from 0, counted round when there are not as many */
+};
+
+/* MMOE_UNSUPPORTED when it is not suitable or there is none; the sentence says what each device that was looked at
+ * is. */
+mmoe_status mm_device_choose(const struct mm_driver *driver, const struct mm_device_wish *wish,
+                             struct mm_device *device);
 
 #endif

@@ -12,6 +12,12 @@ static mmoe_status complain_memory(const struct mm_gpu *gpu, size_t bytes, const
                    gpu->device.ordinal, gpu->device.name, what, bytes, available, total);
 }
 
+mmoe_status mm_device_memory_status(const struct mm_gpu *gpu, mm_cu_result result, const char *function, size_t bytes,
+                                    const char *what) {
+    return result == MM_CUDA_ERROR_OUT_OF_MEMORY ? complain_memory(gpu, bytes, what)
+                                                 : mm_driver_status(&gpu->driver, result, function, what);
+}
+
 mmoe_status mm_device_reserve(const struct mm_gpu *gpu, struct mm_device_buffer *buffer, size_t bytes,
                               const char *what) {
     if (buffer->bytes >= bytes) {
@@ -24,8 +30,7 @@ mmoe_status mm_device_reserve(const struct mm_gpu *gpu, struct mm_device_buffer 
         return MMOE_OK;
     }
     buffer->address = 0;
-    return result == MM_CUDA_ERROR_OUT_OF_MEMORY ? complain_memory(gpu, bytes, what)
-                                                 : mm_driver_status(&gpu->driver, result, "cuMemAlloc", what);
+    return mm_device_memory_status(gpu, result, "cuMemAlloc", bytes, what);
 }
 
 /* Waits for what still uses the memory. */

@@ -14,6 +14,9 @@ struct mm_device_buffer {
  * short, the text says how much was asked and how much is free. */
 mmoe_status mm_device_reserve(const struct mm_gpu *gpu, struct mm_device_buffer *buffer, size_t bytes,
                               const char *what);
+/* What `function` gave when memory was asked for, in the same way. */
+mmoe_status mm_device_memory_status(const struct mm_gpu *gpu, mm_cu_result result, const char *function, size_t bytes,
+                                    const char *what);
 void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer);
 
 /* Queued in the stream. Host memory that is not pinned has been read, or is written, when the call returns. */

@@ -37,10 +37,10 @@ static mmoe_status load_modules(struct mm_gpu *gpu) {
     return status;
 }
 
-static mmoe_status start(struct mm_gpu *gpu) {
+static mmoe_status start(struct mm_gpu *gpu, const struct mm_device_wish *wish) {
     mmoe_status status = mm_gpu_check_images(&gpu->driver);
     if (status == MMOE_OK) {
-        status = mm_device_choose(&gpu->driver, &gpu->device);
+        status = mm_device_choose(&gpu->driver, wish, &gpu->device);
     }
     if (status == MMOE_OK) {
         status = MM_CU(&gpu->driver, cuDevicePrimaryCtxRetain, "taking the context of the GPU", &gpu->context,
@@ -56,11 +56,11 @@ static mmoe_status start(struct mm_gpu *gpu) {
     return status;
 }
 
-mmoe_status mm_gpu_open(struct mm_gpu *gpu) {
+mmoe_status mm_gpu_open(struct mm_gpu *gpu, const struct mm_device_wish *wish) {
     *gpu = (struct mm_gpu){0};
     mmoe_status status = mm_driver_open(&gpu->driver, mm_gpu_driver_needed());
     if (status == MMOE_OK) {
-        status = start(gpu);
+        status = start(gpu, wish);
     }
     if (status != MMOE_OK) {
         mm_gpu_close(gpu);

@@ -20,7 +20,7 @@ int mm_gpu_driver_needed(void);
 mmoe_status mm_gpu_check_images(const struct mm_driver *driver);
 
 /* Leaves the calling thread's current context as it was. */
-mmoe_status mm_gpu_open(struct mm_gpu *gpu);
+mmoe_status mm_gpu_open(struct mm_gpu *gpu, const struct mm_device_wish *wish);
 
 /* Accepts a zeroed one. Nothing of the device may be in use any more. */
 void mm_gpu_close(struct mm_gpu *gpu);

@@ -40,16 +40,11 @@ static mmoe_status find_kernels(struct mm_cuda_group *cuda) {
     return status;
 }
 
-/* Zeros where the kernels count. */
 static mmoe_status make_shared(struct mm_cuda_group *cuda, const struct mmoe_group *group) {
-    static const char what[] = "the shared memory of a rank";
-    cuda->layout = mm_cuda_shared_layout(&group->config, group->world);
-    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->shared.own, cuda->layout.bytes, what);
-    cuda->shared.base[group->rank] = cuda->shared.own.address;
-    if (status == MMOE_OK) {
-        status = MM_CU(&cuda->gpu.driver, cuMemsetD8Async, what, cuda->shared.own.address, 0, cuda->layout.bytes, NULL);
-    }
-    return status == MMOE_OK ? MM_CU(&cuda->gpu.driver, cuStreamSynchronize, what, NULL) : status;
+    const int rank = group->rank, world = group->world;
+    cuda->layout = mm_cuda_layout(&group->config, world);
+    return group->given != NULL ? mm_shared_adopt(&cuda->gpu, &cuda->shared, rank, world, group->given)
+                                : mm_shared_make(&cuda->gpu, &cuda->shared, rank, world, cuda->layout.bytes);
 }
 
 static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
@@ -75,29 +70,25 @@ static mmoe_status make_events(struct mm_cuda_group *cuda) {
                              : status;
 }
 
-static mmoe_status check_group(const struct mmoe_group *group) {
-    if (group->world != 1) {
-        return mm_fail(MMOE_UNSUPPORTED, "world is %d, expected 1: backend \"cuda\" computes on one rank",
-                       group->world);
-    }
-    if (group->adopted) {
-        return mm_fail(MMOE_UNSUPPORTED, "segments are adopted, expected a group that makes its own: backend \"cuda\" "
-                                         "computes on one rank");
-    }
-    return MMOE_OK;
+/* A current context is the caller's choice, except among threads, which are all opened by one: each has a GPU of its
+ * own, by its rank on this host. */
+static struct mm_device_wish wish_of(const struct mmoe_group *group) {
+    return (struct mm_device_wish){
+        .holds = group->given != NULL ? (mm_cu_pointer)(uintptr_t)group->given[group->rank] : 0,
+        .current = group->world == 1 || !group->in_threads,
+        .number = group->in_threads ? group->rank : mm_group_local_rank(group->rank),
+    };
 }
 
 mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
+    const struct mm_device_wish wish = wish_of(group);
     struct mm_cuda_group *cuda;
-    mmoe_status status = check_group(group);
-    if (status == MMOE_OK) {
-        status = mm_alloc_zero((void **)&cuda, sizeof *cuda, "the CUDA backend of a group");
-    }
+    mmoe_status status = mm_alloc_zero((void **)&cuda, sizeof *cuda, "the CUDA backend of a group");
     if (status != MMOE_OK) {
         return status;
     }
     group->backend_state = cuda;
-    status = mm_gpu_open(&cuda->gpu);
+    status = mm_gpu_open(&cuda->gpu, &wish);
     if (status == MMOE_OK) {
         status = mm_gpu_enter(&cuda->gpu);
     }
@@ -137,7 +128,7 @@ static void free_pools(const struct mm_gpu *gpu, struct mm_cuda_pools *pools) {
 static void free_group(struct mm_cuda_group *cuda) {
     const struct mm_gpu *gpu = &cuda->gpu;
     free_pools(gpu, &cuda->pools);
-    mm_device_free(gpu, &cuda->shared.own);
+    mm_shared_free(gpu, &cuda->shared);
     mm_cuda_workspace_free(gpu, &cuda->workspace);
     mm_device_free(gpu, &cuda->weight_maps);
     mm_cuda_plan_free(gpu, &cuda->plan);
@@ -169,6 +160,30 @@ void mm_cuda_group_close(struct mmoe_group *group) {
     mm_gpu_close(&cuda->gpu);
     mm_free(&group->backend_state);
 }
+
+/* ---- The blocks of all ranks ---- */
+
+static mmoe_status offer(struct mmoe_group *group, struct mm_offer *offered) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    if (status == MMOE_OK) {
+        status = mm_shared_offer(&cuda->gpu, &cuda->shared, offered);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    return status;
+}
+
+static mmoe_status join(struct mmoe_group *group, const struct mm_offer *offered) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    if (status == MMOE_OK) {
+        status = mm_shared_join(&cuda->gpu, &cuda->shared, offered);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    return status;
+}
+
+const struct mm_sharing mm_cuda_sharing = {.offer = offer, .join = join};
 
 /* ---- Pools ---- */
 

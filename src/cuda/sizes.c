@@ -29,15 +29,8 @@ struct mm_cuda_pool_bytes mm_cuda_pool_bytes_of(const mmoe_layer_config *layer, 
     };
 }
 
-/* On one rank nothing is exchanged: of the segment only the control is left, in host memory. */
-struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world) {
-    mmoe_group_config without_slots = *config;
-    without_slots.max_tokens = 0;
-    return mm_layout_of(&without_slots, world);
-}
-
 /* The devices' own control takes the place of the host's. */
-struct mm_layout mm_cuda_shared_layout(const mmoe_group_config *config, int world) {
+struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world) {
     struct mm_layout layout = mm_layout_of(config, world);
     const size_t more = mm_align(sizeof(struct call_control)) - layout.x;
     size_t *parts[] = {&layout.x, &layout.dy, &layout.ids, &layout.weights, &layout.combine, &layout.dw, &layout.bytes};
@@ -60,8 +53,7 @@ void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *laye
     sizes->rows_dw = pools.dw_parts;
     sizes->thread_buffers = 0;
     sizes->scratch = sizes->rows_x + sizes->rows_dy + sizes->rows_gate_up + sizes->rows_h + sizes->rows_dgrad +
-                     sizes->rows_dw + pools.out + mm_cuda_workspace_bytes(group, world) +
-                     mm_cuda_shared_layout(group, world).bytes;
+                     sizes->rows_dw + pools.out + mm_cuda_workspace_bytes(group, world);
     sizes->kept_x = kept ? pools.x : 0;
     sizes->kept_gate_up = kept ? pools.gate_up : 0;
 }

@@ -18,9 +18,6 @@ int64_t mm_cuda_pool_rows(int64_t padded_rows);
 #define MM_CUDA_DW_COLUMNS 256
 int64_t mm_cuda_dw_parts(const mmoe_layer_config *layer);
 
-/* Of a rank's memory that the devices of all ranks share. */
-struct mm_layout mm_cuda_shared_layout(const mmoe_group_config *config, int world);
-
 /* See struct mm_backend. */
 struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world);
 void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,

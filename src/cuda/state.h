@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "cuda/kernel.h"
 #include "cuda/plan.h"
+#include "cuda/shared_memory.h"
 #include "cuda/sizes.h"
 #include "cuda/workspace.h"
 
@@ -42,16 +43,10 @@ struct mm_cuda_pools {
 
 #define MM_CUDA_PHASES 8
 
-/* Memory of each rank that all ranks read and write, as mapped on this device; `layout` says what lies where. */
-struct mm_cuda_shared {
-    struct mm_device_buffer own;
-    mm_cu_pointer base[MMOE_MAX_WORLD];
-};
-
 struct mm_cuda_group {
     struct mm_gpu gpu;
-    struct mm_cuda_shared shared;
-    struct mm_layout layout;
+    struct mm_shared_memory shared; /* the blocks of all ranks */
+    struct mm_layout layout;        /* what lies where in a block */
     struct mm_kernel kernels[MM_KERNELS];
     struct mm_cuda_pools pools;
     struct mm_cuda_workspace workspace;
@@ -112,6 +107,7 @@ mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report);
 struct mm_cuda_grid {
     unsigned ctas, threads;
     unsigned cluster;      /* 0: none */
+    bool overlapping;      /* see struct mm_launch */
     unsigned shared_bytes; /* at most what the kernel was found with */
 };
 

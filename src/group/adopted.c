@@ -38,6 +38,18 @@ static mmoe_status check_unused(const struct mmoe_group *group) {
                          group->rank);
 }
 
+/* The caller's segments hold all that ranks tell one another; but where they lie on devices the host can't look into
+ * them. The devices will meet in them, and what the host keeps for itself is in memory of its own. */
+static mmoe_status use_segments(struct mmoe_group *group, void *const *segments) {
+    group->given = segments;
+    if (group->backend->sharing != NULL) {
+        return mm_memory_make_shared(group->layout.bytes, group->world, 1, &group->memory, group->segment);
+    }
+    memcpy(group->segment, segments, (size_t)group->world * sizeof segments[0]);
+    group->adopted = true;
+    return MMOE_OK;
+}
+
 mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int world, void *const *segments,
                                   const struct mm_backend *backend, const struct mm_hook *hook,
                                   struct mmoe_group **out) {
@@ -49,18 +61,22 @@ mmoe_status mm_group_make_adopted(const mmoe_group_config *config, int rank, int
     }
     status = check_segments(world, segments);
     if (status == MMOE_OK) {
-        memcpy(group->segment, segments, (size_t)world * sizeof segments[0]);
-        group->adopted = true;
-        status = backend->group_open(group);
+        status = use_segments(group, segments);
     }
     if (status == MMOE_OK) {
+        status = backend->group_open(group);
+    }
+    if (status == MMOE_OK && group->adopted) {
         status = check_unused(group);
     }
     if (status != MMOE_OK) {
         mm_group_free(group);
         return status;
     }
-    mm_introduce(group);
+    if (group->adopted) {
+        mm_introduce(group);
+    }
+    group->given = NULL;
     *out = group;
     return MMOE_OK;
 }

@@ -44,6 +44,13 @@ static mmoe_status check_one_host(const char *local, const char *global, int val
     return status;
 }
 
+int mm_group_local_rank(int rank) {
+    const char *text = getenv("LOCAL_RANK");
+    char *end;
+    const long value = text != NULL ? strtol(text, &end, 10) : -1;
+    return value >= 0 && value <= INT32_MAX && end != text && *end == '\0' ? (int)value : rank;
+}
+
 static mmoe_status find_rendezvous(char *rendezvous, size_t bytes) {
     const char *path = getenv("MMOE_RENDEZVOUS");
     const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *run = getenv("TORCHELASTIC_RUN_ID");

@@ -28,6 +28,21 @@ mmoe_status mm_group_step(const struct mmoe_group *group, enum mm_step step) {
     return group->hook.at != NULL ? group->hook.at(group->hook.context, group->rank, step) : MMOE_OK;
 }
 
+mmoe_status mm_group_failed(const struct mmoe_group *group, mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    if (status == MMOE_OK) {
+        return MMOE_OK;
+    }
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    return mm_fail(status, "rank %d failed in set-up: %s", group->rank, text);
+}
+
+/* Where the ranks share the memory of devices their segments have the control part alone. */
+static struct mm_layout layout_of(const struct mm_backend *backend, const mmoe_group_config *config, int world) {
+    const mmoe_group_config nothing = {0};
+    return backend->sharing != NULL ? mm_layout_of(&nothing, world) : backend->layout(config, world);
+}
+
 mmoe_status mm_group_new(const mmoe_group_config *config, int rank, int world, const struct mm_backend *backend,
                          const struct mm_hook *hook, struct mmoe_group **out) {
     *out = NULL;
@@ -51,7 +66,7 @@ mmoe_status mm_group_new(const mmoe_group_config *config, int rank, int world, c
     group->config.backend = backend->name;
     group->rank = rank;
     group->world = world;
-    group->layout = backend->layout(&group->config, world);
+    group->layout = layout_of(backend, &group->config, world);
     group->backend = backend;
     if (hook != NULL) {
         group->hook = *hook;

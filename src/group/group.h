@@ -45,8 +45,10 @@ struct mmoe_group {
     int rank, world;
     struct mm_layout layout;
     unsigned char *segment[MMOE_MAX_WORLD]; /* rank r's segment as mapped here */
-    struct mm_memory *memory;               /* keeps the segments mapped; NULL in an adopted group */
+    struct mm_memory *memory;               /* keeps the segments mapped; NULL when the caller does */
     bool adopted;                           /* the ranks have not met before their first call */
+    bool in_threads;                        /* the ranks are threads of this process */
+    void *const *given;                     /* the caller's segments, while an adopted group is made */
     struct mm_hook hook;
 
     const struct mm_backend *backend;
@@ -69,9 +71,9 @@ static inline struct mm_control *mm_control(const struct mmoe_group *group, int 
 /* Checks every field of a configuration, and fills in defaults. */
 mmoe_status mm_group_config_check(const mmoe_group_config *config, int world, mmoe_group_config *out);
 
-/* The public makers with a hook (may be NULL); `backend` was chosen by the caller. They check the configuration and
- * open the backend's part of the group; mm_group_free closes it. `rendezvous` is "path:..." or "name:...". See
- * megamoe.h. */
+/* The public makers with a hook (may be NULL); `backend` was chosen by the caller. They check the configuration, open
+ * the backend's part of the group, which mm_group_free closes, and let the ranks share its devices' memory.
+ * `rendezvous` is "path:..." or "name:...". See megamoe.h. */
 mmoe_status mm_group_make_threads(const mmoe_group_config *config, int world, const struct mm_backend *backend,
                                   const struct mm_hook *hook, struct mmoe_group **groups);
 mmoe_status mm_group_make_processes(const mmoe_group_config *config, const char *rendezvous, int rank, int world,
@@ -86,8 +88,14 @@ void mm_group_free(struct mmoe_group *group);
 mmoe_status mm_group_new(const mmoe_group_config *config, int rank, int world, const struct mm_backend *backend,
                          const struct mm_hook *hook, struct mmoe_group **group);
 
+/* A failure of set-up, with the thread's error text, as one that says whose it is. MMOE_OK stays. */
+mmoe_status mm_group_failed(const struct mmoe_group *group, mmoe_status status);
+
 /* Runs the hook. */
 mmoe_status mm_group_step(const struct mmoe_group *group, enum mm_step step);
+
+/* LOCAL_RANK of the environment, as torchrun sets it; without it `rank`. */
+int mm_group_local_rank(int rank);
 
 /* Rank, world and the rendezvous text from the environment: "path:..." or "name:...". */
 mmoe_status mm_group_environment(int *rank, int *world, char *rendezvous, size_t bytes);

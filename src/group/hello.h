@@ -7,7 +7,7 @@
 #include "megamoe.h"
 
 /* Grows with every change of the messages of set-up or of the control part of a segment. */
-#define MM_PROTOCOL 2
+#define MM_PROTOCOL 3
 
 /* The same in all versions, so that any two can tell what keeps them apart. */
 struct mm_hello_front {

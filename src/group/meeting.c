@@ -14,14 +14,19 @@
 #define GUEST_EXTRA_SECONDS 1.5
 #define RETRY_NANOSECONDS 5000000
 
-static const struct mm_passport no_passport = {-1, -1};
+/* A passport on its way; its descriptors go beside it. */
+struct letter {
+    int32_t owner;
+    struct mm_offer offer;
+    struct mm_word word; /* the owner's report, for the host; empty when the host passes it on */
+};
 
 mmoe_status mm_meeting_open(struct mm_meeting *meeting, struct mmoe_group *group, const char *rendezvous) {
     *meeting = (struct mm_meeting){.group = group, .started = mm_now(), .host = -1};
     meeting->deadline = meeting->started + (double)group->config.arrive_timeout_ms * 1e-3;
     for (int r = 0; r < MMOE_MAX_WORLD; r++) {
         meeting->guest[r] = -1;
-        meeting->pass[r] = no_passport;
+        meeting->pass[r] = MM_NO_PASSPORT;
     }
     return mm_place_of(rendezvous, group->name, &meeting->place);
 }
@@ -32,12 +37,17 @@ static void close_if_open(int descriptor) {
     }
 }
 
+static void close_passport(const struct mm_passport *passport) {
+    close_if_open(passport->segment);
+    close_if_open(passport->life);
+    close_if_open(passport->offer.descriptor);
+}
+
 void mm_meeting_close(struct mm_meeting *meeting) {
     close_if_open(meeting->host);
     for (int r = 0; r < MMOE_MAX_WORLD; r++) {
         close_if_open(meeting->guest[r]);
-        close_if_open(meeting->pass[r].segment);
-        close_if_open(meeting->pass[r].life);
+        close_passport(&meeting->pass[r]);
     }
 }
 
@@ -72,6 +82,30 @@ mmoe_status mm_word_status(const struct mm_word *word) {
                                    : mm_fail((mmoe_status)word->status, "%.*s", (int)sizeof word->text - 1, word->text);
 }
 
+/* ---- Letters ------------------------------------------------------------------------------------ */
+
+static int send_letter(const struct mm_meeting *meeting, int socket, int32_t owner, const struct mm_passport *passport,
+                       const struct mm_word *word) {
+    struct letter letter;
+    memset(&letter, 0, sizeof letter); /* gaps too: it is sent as bytes */
+    letter.owner = owner;
+    letter.offer = passport->offer;
+    if (word != NULL) {
+        letter.word = *word;
+    }
+    const int descriptors[MM_WIRE_DESCRIPTORS] = {passport->segment, passport->life, passport->offer.descriptor};
+    return mm_wire_send_with(socket, &letter, sizeof letter, descriptors, mm_answers_deadline(meeting));
+}
+
+static int receive_letter(const struct mm_meeting *meeting, int socket, struct letter *letter,
+                          struct mm_passport *passport) {
+    int descriptors[MM_WIRE_DESCRIPTORS];
+    int error = mm_wire_receive_with(socket, letter, sizeof *letter, descriptors, mm_answers_deadline(meeting));
+    *passport = (struct mm_passport){descriptors[0], descriptors[1], error == 0 ? letter->offer : MM_NO_OFFER};
+    passport->offer.descriptor = descriptors[2];
+    return error;
+}
+
 /* ---- Guest -------------------------------------------------------------------------------------- */
 
 static mmoe_status hear_verdict(const struct mm_meeting *meeting) {
@@ -82,25 +116,24 @@ static mmoe_status hear_verdict(const struct mm_meeting *meeting) {
 
 static mmoe_status report(const struct mm_meeting *meeting, mmoe_status mine, const struct mm_passport *own) {
     const struct mm_word word = mm_word_of(mine);
-    const int descriptors[MM_WIRE_DESCRIPTORS] = {own->segment, own->life};
-    int error = mm_wire_send_with(meeting->host, &word, sizeof word, own->segment >= 0 ? descriptors : NULL,
-                                  mm_answers_deadline(meeting));
+    int error = send_letter(meeting, meeting->host, meeting->group->rank, own, &word);
     return error == 0 ? MMOE_OK : mm_meeting_lost(meeting, 0, error);
 }
 
 static mmoe_status receive_passports(struct mm_meeting *meeting) {
     for (int i = 1; i < meeting->group->world; i++) {
-        int32_t owner;
-        int descriptors[MM_WIRE_DESCRIPTORS];
-        int error =
-            mm_wire_receive_with(meeting->host, &owner, sizeof owner, descriptors, mm_answers_deadline(meeting));
+        struct letter letter;
+        struct mm_passport passport;
+        int error = receive_letter(meeting, meeting->host, &letter, &passport);
         if (error != 0) {
             return mm_meeting_lost(meeting, 0, error);
         }
-        if (descriptors[0] < 0 || owner < 0 || owner >= meeting->group->world || meeting->pass[owner].segment >= 0) {
+        if (passport.life < 0 || letter.owner < 0 || letter.owner >= meeting->group->world ||
+            meeting->pass[letter.owner].segment >= 0) {
+            close_passport(&passport);
             return mm_meeting_lost(meeting, 0, EBADMSG);
         }
-        meeting->pass[owner] = (struct mm_passport){.segment = descriptors[0], .life = descriptors[1]};
+        meeting->pass[letter.owner] = passport;
     }
     return MMOE_OK;
 }
@@ -109,17 +142,17 @@ static mmoe_status receive_passports(struct mm_meeting *meeting) {
 
 /* One guest's report; its passport too, when one came along. */
 static mmoe_status hear_report(struct mm_meeting *meeting, int rank) {
-    struct mm_word word;
-    int descriptors[MM_WIRE_DESCRIPTORS];
-    int error =
-        mm_wire_receive_with(meeting->guest[rank], &word, sizeof word, descriptors, mm_answers_deadline(meeting));
+    struct letter letter;
+    struct mm_passport passport;
+    int error = receive_letter(meeting, meeting->guest[rank], &letter, &passport);
     if (error != 0) {
         return mm_meeting_lost(meeting, rank, error);
     }
-    if (descriptors[0] >= 0) {
-        meeting->pass[rank] = (struct mm_passport){.segment = descriptors[0], .life = descriptors[1]};
+    if (passport.segment >= 0) {
+        close_passport(&meeting->pass[rank]);
+        meeting->pass[rank] = passport;
     }
-    return mm_word_status(&word);
+    return mm_word_status(&letter.word);
 }
 
 /* The first failure among all ranks, the host's own first; every report is heard, so that none is taken for the answer
@@ -147,9 +180,8 @@ static void send_passports(const struct mm_meeting *meeting) {
     const int world = meeting->group->world;
     for (int to = 1; to < world; to++) {
         for (int32_t owner = 0; owner < world; owner++) {
-            const int descriptors[MM_WIRE_DESCRIPTORS] = {meeting->pass[owner].segment, meeting->pass[owner].life};
             if (owner != to) {
-                mm_wire_send_with(meeting->guest[to], &owner, sizeof owner, descriptors, mm_answers_deadline(meeting));
+                send_letter(meeting, meeting->guest[to], owner, &meeting->pass[owner], NULL);
             }
         }
     }
@@ -157,14 +189,8 @@ static void send_passports(const struct mm_meeting *meeting) {
 
 /* ---- Both --------------------------------------------------------------------------------------- */
 
-/* A report says whose it is. */
-static mmoe_status with_rank(const struct mm_meeting *meeting, mmoe_status mine) {
-    return mine == MMOE_OK ? MMOE_OK
-                           : mm_fail(mine, "rank %d failed in set-up: %s", meeting->group->rank, mmoe_last_error());
-}
-
 static mmoe_status agree(struct mm_meeting *meeting, mmoe_status mine, const struct mm_passport *own) {
-    mine = with_rank(meeting, mine);
+    mine = mm_group_failed(meeting->group, mine);
     if (meeting->host < 0) {
         struct mm_word verdict = hear_all(meeting, mine);
         tell_all(meeting, &verdict);
@@ -175,21 +201,22 @@ static mmoe_status agree(struct mm_meeting *meeting, mmoe_status mine, const str
 }
 
 mmoe_status mm_meeting_agree(struct mm_meeting *meeting, mmoe_status mine) {
-    return agree(meeting, mine, &no_passport);
+    const struct mm_passport none = MM_NO_PASSPORT;
+    return agree(meeting, mine, &none);
 }
 
 /* The host's own passport is in the table only while it is sent: it belongs to the group's memory. */
-mmoe_status mm_meeting_exchange(struct mm_meeting *meeting, mmoe_status mine, struct mm_passport own) {
-    mmoe_status status = agree(meeting, mine, &own);
+mmoe_status mm_meeting_exchange(struct mm_meeting *meeting, mmoe_status mine, const struct mm_passport *own) {
+    mmoe_status status = agree(meeting, mine, own);
     if (status != MMOE_OK) {
         return status;
     }
     if (meeting->host >= 0) {
         return receive_passports(meeting);
     }
-    meeting->pass[0] = own;
+    meeting->pass[0] = *own;
     send_passports(meeting);
-    meeting->pass[0] = no_passport;
+    meeting->pass[0] = MM_NO_PASSPORT;
     return MMOE_OK;
 }
 

@@ -33,7 +33,7 @@ mmoe_status mm_meeting_gather(struct mm_meeting *meeting);
 mmoe_status mm_meeting_agree(struct mm_meeting *meeting, mmoe_status mine);
 
 /* The same, and brings the passports of all peers when the verdict is good. */
-mmoe_status mm_meeting_exchange(struct mm_meeting *meeting, mmoe_status mine, struct mm_passport own);
+mmoe_status mm_meeting_exchange(struct mm_meeting *meeting, mmoe_status mine, const struct mm_passport *own);
 
 void mm_meeting_close(struct mm_meeting *meeting);
 

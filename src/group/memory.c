@@ -13,7 +13,7 @@ struct mm_memory {
     int rank, world;
     size_t bytes;
 
-    void *shared; /* ranks that are threads: the one allocation; NULL otherwise */
+    void *shared; /* the one allocation; NULL for ranks that are processes */
 
     /* ranks that are processes */
     const struct mm_segment_maker *maker;
@@ -43,7 +43,8 @@ static mmoe_status make_memory(size_t bytes, int rank, int world, struct mm_memo
     return status;
 }
 
-mmoe_status mm_memory_make_shared(size_t bytes, int world, struct mm_memory **out, unsigned char **segments) {
+mmoe_status mm_memory_make_shared(size_t bytes, int world, int holders, struct mm_memory **out,
+                                  unsigned char **segments) {
     const size_t total = bytes * (size_t)world;
     mmoe_status status = mm_host_segments.room(total);
     if (status == MMOE_OK) {
@@ -59,7 +60,7 @@ mmoe_status mm_memory_make_shared(size_t bytes, int world, struct mm_memory **ou
         *out = NULL;
         return status;
     }
-    atomic_store(&memory->holds, world);
+    atomic_store(&memory->holds, holders);
     for (int r = 0; r < world; r++) {
         segments[r] = (unsigned char *)memory->shared + (size_t)r * bytes;
     }
@@ -86,14 +87,14 @@ mmoe_status mm_memory_make_own(const struct mm_segment_maker *maker, size_t byte
 }
 
 struct mm_passport mm_memory_passport(const struct mm_memory *memory) {
-    return (struct mm_passport){.segment = memory->own_descriptor, .life = memory->life};
+    return (struct mm_passport){.segment = memory->own_descriptor, .life = memory->life, .offer = MM_NO_OFFER};
 }
 
-mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, struct mm_passport passport) {
-    mmoe_status status = memory->maker->map(passport.segment, memory->bytes, &memory->segment[peer]);
-    close(passport.segment);
-    memory->peer[peer] = passport.life;
-    if (status == MMOE_OK && mm_life_is_own(passport.life)) {
+mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, int segment, int life) {
+    mmoe_status status = memory->maker->map(segment, memory->bytes, &memory->segment[peer]);
+    close(segment);
+    memory->peer[peer] = life;
+    if (status == MMOE_OK && mm_life_is_own(life)) {
         status =
             mm_fail(MMOE_INVALID_ARGUMENT, "rank %d is in the same process, expected each rank to be a process", peer);
     }

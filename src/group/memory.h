@@ -1,12 +1,13 @@
-/* How the segments of a group come to be mapped in one address space.
+/* How the segments of a group come to be mapped in one address space, and what ranks show one another for that.
  *
  * Three kinds: one allocation for ranks that are threads, a shared-memory file a rank for ranks that are processes,
- * and the caller's pointers. A backend whose segments live in device memory brings its own `mm_segment_maker`. */
+ * and the caller's pointers. */
 #ifndef MM_GROUP_MEMORY_H
 #define MM_GROUP_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "megamoe.h"
 
@@ -26,21 +27,37 @@ extern const struct mm_segment_maker mm_host_segments;
 /* What keeps the segments of one handle mapped; shared and counted when ranks are threads. */
 struct mm_memory;
 
-/* For ranks that are threads: segments[r] of `world` ranks in one allocation, held once for each rank. */
-mmoe_status mm_memory_make_shared(size_t bytes, int world, struct mm_memory **memory, unsigned char **segments);
+/* segments[r] of `world` ranks in one allocation, to be given up by `holders` handles: one for each rank that is a
+ * thread. */
+mmoe_status mm_memory_make_shared(size_t bytes, int world, int holders, struct mm_memory **memory,
+                                  unsigned char **segments);
 
 /* For rank `rank` of ranks that are processes: makes its own segment. */
 mmoe_status mm_memory_make_own(const struct mm_segment_maker *maker, size_t bytes, int rank, int world,
                                struct mm_memory **memory);
 
-/* What a peer needs to map this rank's segment and to see whether this rank lives; both stay owned by `memory`. */
+/* Memory on a device that a rank offers its peers: see struct mm_sharing of the backends. */
+struct mm_offer {
+    int descriptor;  /* -1: there is none */
+    char device[32]; /* which one, by a name that all processes of the host have for it */
+    uint64_t bytes;
+};
+
+#define MM_NO_OFFER ((struct mm_offer){.descriptor = -1})
+
+/* What a peer needs to map this rank's segment, to see whether this rank lives, and to map its device memory. */
 struct mm_passport {
     int segment, life;
+    struct mm_offer offer;
 };
+
+#define MM_NO_PASSPORT ((struct mm_passport){-1, -1, MM_NO_OFFER})
+
+/* Without an offer; both descriptors stay owned by `memory`. */
 struct mm_passport mm_memory_passport(const struct mm_memory *memory);
 
-/* Maps a peer's segment. Takes the descriptors, also on failure. */
-mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, struct mm_passport passport);
+/* Maps a peer's segment. Takes the descriptors of segment and life, also on failure. */
+mmoe_status mm_memory_map_peer(struct mm_memory *memory, int peer, int segment, int life);
 
 /* All segments, once they are mapped. Closes the own segment's descriptor, which no peer needs any more. */
 void mm_memory_complete(struct mm_memory *memory, unsigned char **segments);

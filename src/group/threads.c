@@ -1,5 +1,6 @@
 /* Groups whose ranks are threads of this process: one allocation holds all segments. */
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 
@@ -9,6 +10,9 @@ static mmoe_status make_handles(const mmoe_group_config *config, int world, cons
     mmoe_status status = MMOE_OK;
     for (int r = 0; r < world && status == MMOE_OK; r++) {
         status = mm_group_new(config, r, world, backend, hook, &groups[r]);
+        if (status == MMOE_OK) {
+            groups[r]->in_threads = true;
+        }
     }
     return status;
 }
@@ -16,10 +20,39 @@ static mmoe_status make_handles(const mmoe_group_config *config, int world, cons
 static mmoe_status share_memory(int world, struct mmoe_group **groups) {
     struct mm_memory *memory;
     unsigned char *segments[MMOE_MAX_WORLD];
-    mmoe_status status = mm_memory_make_shared(groups[0]->layout.bytes, world, &memory, segments);
+    mmoe_status status = mm_memory_make_shared(groups[0]->layout.bytes, world, world, &memory, segments);
     for (int r = 0; r < world && status == MMOE_OK; r++) {
         groups[r]->memory = memory;
         memcpy(groups[r]->segment, segments, (size_t)world * sizeof segments[0]);
+    }
+    return status;
+}
+
+static mmoe_status open_backends(int world, struct mmoe_group **groups) {
+    mmoe_status status = MMOE_OK;
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        status = mm_group_failed(groups[r], groups[r]->backend->group_open(groups[r]));
+    }
+    return status;
+}
+
+/* Nobody maps before all have made what is mapped. */
+static mmoe_status share_devices(const struct mm_sharing *sharing, int world, struct mmoe_group **groups) {
+    struct mm_offer offers[MMOE_MAX_WORLD];
+    mmoe_status status = MMOE_OK;
+    for (int r = 0; r < world; r++) {
+        offers[r] = MM_NO_OFFER;
+    }
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        status = mm_group_failed(groups[r], sharing->offer(groups[r], &offers[r]));
+    }
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        status = mm_group_failed(groups[r], sharing->join(groups[r], offers));
+    }
+    for (int r = 0; r < world; r++) {
+        if (offers[r].descriptor >= 0) {
+            close(offers[r].descriptor);
+        }
     }
     return status;
 }
@@ -36,8 +69,11 @@ mmoe_status mm_group_make_threads(const mmoe_group_config *config, int world, co
     if (status == MMOE_OK) {
         status = share_memory(world, groups);
     }
-    for (int r = 0; r < world && status == MMOE_OK; r++) {
-        status = backend->group_open(groups[r]);
+    if (status == MMOE_OK) {
+        status = open_backends(world, groups);
+    }
+    if (status == MMOE_OK && backend->sharing != NULL) {
+        status = share_devices(backend->sharing, world, groups);
     }
     for (int r = 0; r < world && status != MMOE_OK; r++) {
         mm_group_free(groups[r]);

@@ -18,6 +18,9 @@ union control {
     char bytes[CMSG_SPACE(DESCRIPTOR_BYTES)];
 };
 
+/* As many as fit into that room, which is rounded up. */
+#define MOST_DESCRIPTORS ((sizeof(union control) - CMSG_LEN(0)) / sizeof(int))
+
 static int await(int socket, short events, double deadline) {
     for (;;) {
         const double left = deadline - mm_now();
@@ -39,14 +42,23 @@ static int settle(int socket, short events, int error, double deadline) {
     return error == EINTR ? 0 : error == EPIPE ? ECONNRESET : error;
 }
 
+static size_t count_descriptors(const int *descriptors) {
+    size_t count = 0;
+    while (descriptors != NULL && count < MM_WIRE_DESCRIPTORS && descriptors[count] >= 0) {
+        count++;
+    }
+    return count;
+}
+
 static void put_descriptors(struct msghdr *message, union control *control, const int *descriptors) {
+    const size_t bytes = count_descriptors(descriptors) * sizeof(int);
     message->msg_control = control->bytes;
-    message->msg_controllen = sizeof control->bytes;
+    message->msg_controllen = CMSG_SPACE(bytes);
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(DESCRIPTOR_BYTES);
-    memcpy(CMSG_DATA(header), descriptors, DESCRIPTOR_BYTES);
+    header->cmsg_len = CMSG_LEN(bytes);
+    memcpy(CMSG_DATA(header), descriptors, bytes);
 }
 
 int mm_wire_send_with(int socket, const void *data, size_t bytes, const int *descriptors, double deadline) {
@@ -55,7 +67,7 @@ int mm_wire_send_with(int socket, const void *data, size_t bytes, const int *des
         struct iovec part = {.iov_base = (char *)data + sent, .iov_len = bytes - sent};
         struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
         union control control = {.bytes = {0}};
-        if (descriptors != NULL && sent == 0) {
+        if (count_descriptors(descriptors) > 0 && sent == 0) {
             put_descriptors(&message, &control, descriptors);
         }
         ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
@@ -81,14 +93,14 @@ static int take_descriptors(struct msghdr *message, int *descriptors) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
             continue;
         }
-        int got[MM_WIRE_DESCRIPTORS];
+        int got[MOST_DESCRIPTORS];
         const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         memcpy(got, CMSG_DATA(header), count * sizeof(int));
-        if (count != MM_WIRE_DESCRIPTORS || error != 0 || descriptors[0] >= 0) {
+        if (count > MM_WIRE_DESCRIPTORS || error != 0 || descriptors[0] >= 0) {
             close_descriptors(got, count);
             error = error != 0 ? error : EBADMSG;
         } else {
-            memcpy(descriptors, got, sizeof got);
+            memcpy(descriptors, got, count * sizeof(int));
         }
     }
     return error;
@@ -122,8 +134,8 @@ int mm_wire_receive_with(int socket, void *data, size_t bytes, int *descriptors,
         struct iovec part = {.iov_base = (char *)data + received, .iov_len = bytes - received};
         error = receive_part(socket, part, &received, descriptors, deadline);
     }
-    if (error != 0 && descriptors[0] >= 0) {
-        close_descriptors(descriptors, MM_WIRE_DESCRIPTORS);
+    if (error != 0) {
+        close_descriptors(descriptors, count_descriptors(descriptors));
         no_descriptors(descriptors);
     }
     return error;
@@ -137,9 +149,7 @@ int mm_wire_send(int socket, const void *data, size_t bytes, double deadline) {
 int mm_wire_receive(int socket, void *data, size_t bytes, double deadline) {
     int unwanted[MM_WIRE_DESCRIPTORS];
     int error = mm_wire_receive_with(socket, data, bytes, unwanted, deadline);
-    if (unwanted[0] >= 0) {
-        close_descriptors(unwanted, MM_WIRE_DESCRIPTORS);
-    }
+    close_descriptors(unwanted, count_descriptors(unwanted));
     return error;
 }
 

@@ -7,13 +7,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define MM_WIRE_DESCRIPTORS 2
+#define MM_WIRE_DESCRIPTORS 3
 
 int mm_wire_send(int socket, const void *data, size_t bytes, double deadline);
 int mm_wire_receive(int socket, void *data, size_t bytes, double deadline);
 
-/* The same with MM_WIRE_DESCRIPTORS descriptors on the way. The receiver owns what it gets; all are -1 when the sender
- * sent none, or on failure. */
+/* The same with descriptors on the way: those of `descriptors` until the first that is -1, at most
+ * MM_WIRE_DESCRIPTORS. The receiver owns what it gets; what the sender did not send is -1, on failure all are. */
 int mm_wire_send_with(int socket, const void *data, size_t bytes, const int *descriptors, double deadline);
 int mm_wire_receive_with(int socket, void *data, size_t bytes, int *descriptors, double deadline);
 

@@ -22,7 +22,8 @@ static struct mm_gpu gpu;
 
 static int open_gpu(void **state) {
     (void)state;
-    return mm_gpu_open(&gpu) == MMOE_OK && mm_gpu_enter(&gpu) == MMOE_OK ? 0 : -1;
+    const struct mm_device_wish first = {.number = 0};
+    return mm_gpu_open(&gpu, &first) == MMOE_OK && mm_gpu_enter(&gpu) == MMOE_OK ? 0 : -1;
 }
 
 static int close_gpu(void **state) {

@@ -14,6 +14,8 @@
 #include "cuda/images.h"
 #include "cuda/kernel.h"
 
+static const struct mm_device_wish usual = {.current = true};
+
 static void use(const char *name) {
     char path[512];
     snprintf(path, sizeof path, FAKES "/libcuda_%s.so", name);
@@ -88,7 +90,7 @@ static void assert_absent(const char *name, const char *part) {
     use(name);
     assert_false(mm_cuda_present(detail, sizeof detail));
     assert_text(detail, part);
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_UNSUPPORTED);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), part);
     assert_int_equal(living(), 0);
 }
@@ -124,7 +126,7 @@ static void suitable(void **state) {
     assert_true(mm_cuda_present(detail, sizeof detail));
     assert_string_equal(mmoe_last_error(), "before");
     assert_text(detail, "GPU 1, FAKE 90, driver for CUDA 13.0");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_OK);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(gpu.device.ordinal, 1);
     assert_int_equal(gpu.device.multiprocessors, 132);
     assert_int_equal(living(), 1 + gpu.module_count);
@@ -148,7 +150,7 @@ static void failed_load(void **state) {
     (void)state;
     struct mm_gpu gpu;
     use("unloadable");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_UNSUPPORTED);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), "loading kernels: cuModuleLoadData gave CUDA_ERROR_FAKE (209): a fake error");
     assert_int_equal(living(), 0);
 }
@@ -175,7 +177,7 @@ static void memory(void **state) {
     struct mm_gpu gpu;
     struct mm_device_buffer buffer = {0};
     use("hopper");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_OK);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     const int before = living();
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 100, "the rows"), MMOE_OK);
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 50, "the rows"), MMOE_OK);
@@ -193,7 +195,7 @@ static void full_memory(void **state) {
     struct mm_gpu gpu;
     struct mm_device_buffer buffer = {0};
     use("full");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_OK);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 4096, "the token rows"), MMOE_OUT_OF_MEMORY);
     assert_string_equal(mmoe_last_error(), "no memory on GPU 0, FAKE 90, for the token rows: 4096 bytes asked, 1000 of "
                                            "2000 free");
@@ -209,7 +211,7 @@ static void launches(void **state) {
     const int parameters = 42, wrong = 43;
     struct mm_launch launch = {.ctas = 132, .threads = 384, .cluster = 2, .overlapping = true};
     use("hopper");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_OK);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_kernel_find(&gpu, "unknown", 0, &kernel), MMOE_SYSTEM);
     assert_text(mmoe_last_error(), "finding kernel unknown: cuModuleGetFunction gave CUDA_ERROR_FAKE (500)");
     assert_int_equal(mm_kernel_find(&gpu, "known", 232449, &kernel), MMOE_SYSTEM);
@@ -227,7 +229,7 @@ static void encoding_failure(void **state) {
     struct tensor_map map;
     const struct tensor_map_desc description = {.dims = 2};
     use("hopper");
-    assert_int_equal(mm_gpu_open(&gpu), MMOE_OK);
+    assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_tensor_map_encode(&gpu, &description, "the token rows", &map), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), "making the tensor map of the token rows: cuTensorMapEncodeTiled gave");
     mm_gpu_close(&gpu);

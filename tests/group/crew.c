@@ -40,7 +40,7 @@ const struct mm_backend crew_backend = {
 };
 
 struct crew crew_of(int world, enum rig_kind kind) {
-    struct crew crew = {.world = world, .kind = kind, .config = mmoe_group_config_default()};
+    struct crew crew = {.world = world, .kind = kind, .config = mmoe_group_config_default(), .backend = &crew_backend};
     crew.config.max_tokens = 6;
     crew.config.max_hidden = 8;
     crew.config.max_top_k = 2;
@@ -56,7 +56,7 @@ mmoe_status crew_join(const struct crew *crew, int rank, mmoe_group **group) {
     }
     char rendezvous[160];
     snprintf(rendezvous, sizeof rendezvous, "path:%s", crew->path);
-    return mm_group_make_processes(&crew->config, rendezvous, rank, crew->world, &crew_backend, crew->hook, group);
+    return mm_group_make_processes(&crew->config, rendezvous, rank, crew->world, crew->backend, crew->hook, group);
 }
 
 bool crew_has_socket(const char *rendezvous) {
@@ -193,7 +193,7 @@ static void *thread_main(void *argument) {
 }
 
 static void run_threads(struct crew *crew, struct rig_rank *ranks, rig_body body, void *context) {
-    assert_int_equal(mm_group_make_threads(&crew->config, crew->world, &crew_backend, crew->hook, crew->group),
+    assert_int_equal(mm_group_make_threads(&crew->config, crew->world, crew->backend, crew->hook, crew->group),
                      MMOE_OK);
     struct thread threads[MMOE_MAX_WORLD];
     for (int r = 0; r < crew->world; r++) {

@@ -17,6 +17,7 @@ struct crew {
     mmoe_group *group[8]; /* ranks that are threads: set by crew_run */
     mmoe_group_config config;
     const struct mm_hook *hook;
+    const struct mm_backend *backend; /* set by crew_of: one without a layer */
 };
 
 /* Time limits of 20 s, room for a few small tokens. */

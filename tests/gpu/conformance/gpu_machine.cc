@@ -22,9 +22,11 @@ mm_cu_pointer device_address(const void *address) {
 } // namespace
 
 std::string gpu_machine::open(const std::vector<std::string> &cubins) {
+    mm_device_wish wish = {};
+    wish.current = true;
     mmoe_status status = mm_driver_open(&gpu_.driver, MM_DRIVER_VERSION_NEEDED);
     if (status == MMOE_OK)
-        status = mm_device_choose(&gpu_.driver, &gpu_.device);
+        status = mm_device_choose(&gpu_.driver, &wish, &gpu_.device);
     if (status == MMOE_OK)
         status = MM_CU(&gpu_.driver, cuDevicePrimaryCtxRetain, "opening the GPU", &gpu_.context, gpu_.device.ordinal);
     if (status == MMOE_OK)
