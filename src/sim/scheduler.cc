@@ -10,9 +10,10 @@ namespace {
 /* The model makes it one load also where the simulator is in a shared library. */
 __attribute__((tls_model("initial-exec"))) thread_local thread *running_thread;
 
-/* How many times those who wait with an eye on something else are woken in vain, each time after twice the time: before
- * the host hears of a stall, and before that is a deadlock. */
-const unsigned SHORT_PATIENCE = 2, LONG_PATIENCE = 50;
+/* How many times those who wait with an eye on something else are woken in vain, each time after twice the time up to
+ * about half an hour: before the host hears of a stall, and before that is a deadlock. Who waits may look at the clock
+ * only every few hundredth time. */
+const unsigned SHORT_PATIENCE = 2, LONG_PATIENCE = 1200, MOST_DOUBLINGS = 31;
 
 /* Not inlined, so that no address of a thread-local object is kept across a switch: the caller of `run` may be another
  * thread next time. */
@@ -126,7 +127,7 @@ bool machine::impl::wake_the_patient() {
     }
     if (idle_rounds >= patience)
         return false;
-    nanoseconds += 1000ull << std::min(idle_rounds, 43u);
+    nanoseconds += 1000ull << std::min(idle_rounds, MOST_DOUBLINGS);
     idle_rounds++;
     bool any = false;
     for (const std::unique_ptr<cta> &c : ctas) {

@@ -12,6 +12,7 @@
 extern "C" void mm_call_open(const call_params &p);
 extern "C" void mm_call_enter(const enter_params &p);
 extern "C" void mm_call_meet(const call_params &p);
+extern "C" void mm_call_stop(const call_params &p);
 extern "C" void mm_count_slots(const plan_params &p);
 extern "C" void mm_place_slots(const plan_params &p);
 extern "C" void mm_forward(const forward_params &p);
@@ -331,6 +332,8 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     case PLACE:
         return queue(mm_place_slots, "mm_place_slots", plan_of(call, r), plan_ctas, plan_threads,
                      plan_place_shared_bytes(experts, how.warps));
+    case GIVE_UP:
+        return queue(mm_call_stop, "mm_call_stop", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
     default:
         return queue(mm_forward, "mm_forward", forward_of(call, r), how.ctas[r % how.ctas.size()], FUSED_THREADS,
                      FUSED_SMEM_BYTES);

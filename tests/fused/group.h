@@ -30,8 +30,8 @@ struct group_options {
     uint64_t arrive_ns = 600ull * 1000 * 1000 * 1000, progress_ns = 30ull * 1000 * 1000 * 1000;
 };
 
-/* The kernels of a call, in order. */
-enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, STAGES_OF_CALL };
+/* The kernels of a call, in order; GIVE_UP may take the place of the last one. */
+enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, GIVE_UP };
 
 /* What a rank does otherwise than it should. */
 struct misdeed {

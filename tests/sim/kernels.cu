@@ -49,6 +49,22 @@ MM_KERNEL(wait_until_deadline, words, 32) {
     store_u32(p.to, came);
 }
 
+/* The same, with a look at the clock every 256th time, and a sleep between two looks at the flag. */
+MM_KERNEL(wait_seldom_looking, words, 32) {
+    if (thread_index() != 0)
+        return;
+    const uint64_t start = clock_ns();
+    uint32_t looks = 0, came = 1;
+    while (load_acquire_system(p.flag) == 0) {
+        sleep_ns(40);
+        if (++looks % 256 == 0 && clock_ns() - start > p.count) {
+            came = 0;
+            break;
+        }
+    }
+    store_u32(p.to, came);
+}
+
 /* Waits for nothing that ever comes. */
 MM_KERNEL(wait_for_ever, words, 32) {
     if (thread_index() == 0)

@@ -16,6 +16,7 @@ void add_one(const words &p);
 void count_residents(const words &p);
 void wait_for_flag(const words &p);
 void wait_until_deadline(const words &p);
+void wait_seldom_looking(const words &p);
 void wait_for_ever(const words &p);
 void let_then_write(const words &p);
 void begin_then_read(const words &p);
@@ -194,15 +195,17 @@ void residents_are_bounded(uint64_t seed) {
 
 void deadlines_pass(uint64_t seed) {
     sim::machine gpus(options_of(seed));
-    uint32_t *flag = zeros(gpus, 0, 1), *came = zeros(gpus, 0, 2);
-    run(gpus, 0, wait_until_deadline, {came, nullptr, flag, 3000000000u});
-    CHECK(finished(gpus));
-    CHECK(word_at(gpus, came) == 0);
-    run(gpus, 0, wait_until_deadline, {came, nullptr, flag, 3000000000u});
-    CHECK(gpus.run() == sim::state::stalled);
-    gpus.write_flag(flag, 1);
-    CHECK(finished(gpus));
-    CHECK(word_at(gpus, came) == 1);
+    for (const auto wait : {wait_until_deadline, wait_seldom_looking}) {
+        uint32_t *flag = zeros(gpus, 0, 1), *came = zeros(gpus, 0, 2);
+        run(gpus, 0, wait, {came, nullptr, flag, 3000000000u});
+        CHECK(finished(gpus));
+        CHECK(word_at(gpus, came) == 0);
+        run(gpus, 0, wait, {came, nullptr, flag, 3000000000u});
+        CHECK(gpus.run() == sim::state::stalled);
+        gpus.write_flag(flag, 1);
+        CHECK(finished(gpus));
+        CHECK(word_at(gpus, came) == 1);
+    }
 }
 
 void a_stall_is_a_deadlock(uint64_t seed) {

@@ -96,7 +96,7 @@ class gpus {
     std::condition_variable changed;
     std::vector<waiter *> waiting;
     int ranks = 0;
-    uint64_t activity = 0, left_out_at = ~0ull;
+    uint64_t activity = 0, left_out_at = ~0ull, given_up_at = ~0ull; /* of ranks that were away then */
     bool faulted = false, told = false;
 };
 
