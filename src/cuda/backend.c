@@ -10,21 +10,6 @@
 
 enum { MULTIPLE = 64 }; /* of H and I: what the copy engine moves at a time */
 
-/* The one place that says on how many ranks the kernels compute together. Memory is shared among more. */
-static bool refuses_world(int world, char *reason, size_t bytes) {
-    if (world == 1) {
-        return false;
-    }
-    snprintf(reason, bytes, "world is %d, expected 1: backend \"cuda\" computes on one rank", world);
-    return true;
-}
-
-static mmoe_status group_open(struct mmoe_group *group) {
-    char reason[96];
-    return refuses_world(group->world, reason, sizeof reason) ? mm_fail(MMOE_UNSUPPORTED, "%s", reason)
-                                                              : mm_cuda_group_open(group);
-}
-
 static bool supports(const mmoe_layer_config *config, int world, char *reason, size_t bytes) {
     const struct {
         const char *name;
@@ -42,7 +27,8 @@ static bool supports(const mmoe_layer_config *config, int world, char *reason, s
                  (int)config->weight_on, (int)MMOE_WEIGHT_ON_OUTPUT);
         return false;
     }
-    return !refuses_world(world, reason, bytes);
+    (void)world;
+    return true;
 }
 
 static const mmoe_plan *plan(struct mmoe_saved *saved) {
@@ -66,7 +52,7 @@ const struct mm_backend mm_cuda_backend = {
     .sharing = &mm_cuda_sharing,
     .layout = mm_cuda_layout,
     .sizes = mm_cuda_sizes,
-    .group_open = group_open,
+    .group_open = mm_cuda_group_open,
     .group_close = mm_cuda_group_close,
     .layer_open = mm_cuda_layer_open,
     .layer_close = mm_cuda_layer_close,

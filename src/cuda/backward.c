@@ -130,6 +130,10 @@ mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args 
     struct mm_cuda_call call;
     struct mm_cuda_saved *saved = args->saved->backend_state;
     mmoe_status status = check(layer, args);
+    if (status == MMOE_OK && layer->group->world > 1) {
+        status = mm_fail(MMOE_UNSUPPORTED, "world is %d, expected 1: backend \"cuda\" computes gradients on one rank",
+                         layer->group->world);
+    }
     if (status != MMOE_OK) {
         return mm_cuda_refuse_whole(layer, MM_CALL_BACKWARD, status);
     }
