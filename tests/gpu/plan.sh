@@ -4,7 +4,7 @@
 set -eu
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
-for kernel in plan_ids plan_count plan_place; do
+for kernel in call_enter plan_count plan_place; do
     nvcc -std=c++17 -cubin -gencode=arch=compute_90a,code=sm_90a -Isrc -o "$build/$kernel.cubin" "src/kernels/$kernel.cu"
 done
 gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Iinclude -Isrc -Itests -o "$build/plan_gpu" tests/gpu/plan_gpu.c \

@@ -9,6 +9,7 @@
 
 #include "cuda/device_memory.h"
 #include "cuda/kernel.h"
+#include "kernels/enter_params.h"
 #include "plan_kernel/device_plan.h"
 
 #define TIMED_PLANS 200
@@ -21,7 +22,7 @@ struct bench {
     mm_cu_event from, to;
     int multiprocessors;
     struct mm_device_buffer block, flush;
-    struct mm_kernel count, place, ids_in;
+    struct mm_kernel count, place, enter;
 };
 
 static void must(mmoe_status status) {
@@ -83,7 +84,7 @@ static void find_kernels(struct bench *b, const struct plan_case *c) {
     const uint32_t experts = (uint32_t)c->shape.experts;
     must(mm_kernel_find(&b->gpu, "mm_count_slots", plan_count_shared_bytes(experts), &b->count));
     must(mm_kernel_find(&b->gpu, "mm_place_slots", plan_place_shared_bytes(experts, c->warps), &b->place));
-    must(mm_kernel_find(&b->gpu, "mm_ids_in", IDS_IN_SHARED_BYTES, &b->ids_in));
+    must(mm_kernel_find(&b->gpu, "mm_call_enter", ENTER_SHARED_BYTES, &b->enter));
 }
 
 /* ---- One plan ---- */
@@ -194,51 +195,72 @@ static double cold_us(struct bench *b, const struct plan_params *p) {
     return times[TIMED_PLANS / 2];
 }
 
-/* Whether `out` holds the first rank's ids, and after them its weights, once for each rank. */
-static bool same_slots(struct bench *b, const struct plan_case *c, mm_cu_pointer out) {
-    const size_t bytes = (size_t)(c->tokens[0] * c->shape.top_k) * sizeof(int32_t), copies = (size_t)c->shape.world;
-    char *slots = take(2 * copies * bytes);
+/* How the segments of all ranks lie behind one another, all of them on this GPU. */
+struct segments {
+    mm_cu_pointer base;
+    size_t slots_bytes, bytes; /* of the ids, and of the weights; of a segment */
+};
+
+static struct segments segments_of(const struct plan_case *c, mm_cu_pointer base) {
+    const size_t slots_bytes = mm_align((size_t)(c->tokens[0] * c->shape.top_k) * sizeof(int32_t));
+    return (struct segments){base, slots_bytes, mm_align(sizeof(struct call_control)) + 2 * slots_bytes};
+}
+
+/* Whether each rank's segment holds the first rank's ids and weights. */
+static bool same_slots(struct bench *b, const struct plan_case *c, const struct segments *s) {
+    const size_t bytes = (size_t)(c->tokens[0] * c->shape.top_k) * sizeof(int32_t);
+    char *segment = take(s->bytes);
     bool same = true;
-    must(mm_copy_to_host(&b->gpu, slots, out, 2 * copies * bytes, b->stream, "copying the slots"));
-    CALL(b, cuStreamSynchronize, b->stream);
-    for (size_t i = 0; i < copies; i++)
-        same = same && memcmp(slots + i * bytes, c->ids, bytes) == 0 &&
-               memcmp(slots + (copies + i) * bytes, c->weights, bytes) == 0;
-    free(slots);
+    for (int r = 0; r < c->shape.world; r++) {
+        must(mm_copy_to_host(&b->gpu, segment, s->base + (size_t)r * s->bytes, s->bytes, b->stream,
+                             "copying a segment"));
+        CALL(b, cuStreamSynchronize, b->stream);
+        const char *ids = segment + mm_align(sizeof(struct call_control));
+        same = same && memcmp(ids, c->ids, bytes) == 0 && memcmp(ids + s->slots_bytes, c->weights, bytes) == 0;
+    }
+    free(segment);
     return same;
 }
 
-/* The first rank's ids and weights to the slots of all ranks, all of them on this GPU. */
-static double ids_in_us(struct bench *b, const struct plan_case *c, const struct plan_params *p, bool *same) {
-    const uint32_t slots = (uint32_t)(c->tokens[0] * c->shape.top_k);
-    struct mm_device_buffer scratch = {0}, out = {0};
-    must(mm_device_reserve(&b->gpu, &scratch, 4096, "scratch"));
-    must(mm_device_reserve(&b->gpu, &out, (size_t)slots * p->world * 8, "the slots of all ranks"));
-    CALL(b, cuMemsetD8Async, scratch.address, 0, 4096, b->stream);
-    struct ids_in_params in = {
+/* What the first rank brings to a call, without its tokens. The number of the call doesn't matter. */
+static struct enter_params enter_of(const struct plan_case *c, const struct plan_params *p, const struct segments *s,
+                                    mm_cu_pointer scratch) {
+    struct enter_params enter = {
+        .group = {.world = p->world, .state = (struct call_state *)(uintptr_t)(scratch + 4096)},
         .ids = {(void *)(uintptr_t)p->ids, {p->top_k, 1}},
         .weights = {(void *)(uintptr_t)p->weights, {p->top_k, 1}},
         .tokens = (uint32_t)c->tokens[0],
         .top_k = p->top_k,
         .experts = p->experts,
-        .world = p->world,
-        .ctas_done = (uint32_t *)(uintptr_t)scratch.address,
-        .fault = (struct ids_fault *)(uintptr_t)(scratch.address + 64),
-        .first_faults = (uint32_t *)(uintptr_t)(scratch.address + 128),
+        .ids_slot = mm_align(sizeof(struct call_control)),
+        .weights_slot = mm_align(sizeof(struct call_control)) + s->slots_bytes,
+        .ctas_done = (uint32_t *)(uintptr_t)scratch,
+        .first_faults = (uint32_t *)(uintptr_t)(scratch + 128),
     };
-    for (uint32_t r = 0; r < p->world; r++) {
-        in.ids_out[r] = (int32_t *)(uintptr_t)out.address + (size_t)r * slots;
-        in.weights_out[r] = (float *)(uintptr_t)out.address + (size_t)(p->world + r) * slots;
-    }
+    for (uint32_t r = 0; r < p->world; r++)
+        enter.group.segment[r] = (unsigned char *)(uintptr_t)(s->base + r * s->bytes);
+    return enter;
+}
+
+static double enter_us(struct bench *b, const struct plan_case *c, const struct plan_params *p, bool *same) {
+    enum { SCRATCH_BYTES = 8192 };
+    struct mm_device_buffer scratch = {0}, out = {0};
+    const size_t bytes = segments_of(c, 0).bytes * p->world;
+    must(mm_device_reserve(&b->gpu, &scratch, SCRATCH_BYTES, "scratch"));
+    must(mm_device_reserve(&b->gpu, &out, bytes, "the segments of all ranks"));
+    CALL(b, cuMemsetD8Async, scratch.address, 0, SCRATCH_BYTES, b->stream);
+    CALL(b, cuMemsetD8Async, out.address, 0, bytes, b->stream);
+    const struct segments segments = segments_of(c, out.address);
+    const struct enter_params enter = enter_of(c, p, &segments, scratch.address);
     const struct mm_launch launch = {
-        .stream = b->stream, .ctas = (unsigned)b->multiprocessors, .threads = IDS_IN_THREADS};
+        .stream = b->stream, .ctas = (unsigned)b->multiprocessors, .threads = ENTER_THREADS};
     for (int i = 0; i < 20 + TIMED_PLANS; i++) {
         if (i == 20)
             CALL(b, cuEventRecord, b->from, b->stream);
-        must(mm_kernel_launch(&b->gpu, &b->ids_in, &launch, &in));
+        must(mm_kernel_launch(&b->gpu, &b->enter, &launch, &enter));
     }
     const double time = elapsed_us(b) / TIMED_PLANS;
-    *same = *same && same_slots(b, c, out.address);
+    *same = *same && same_slots(b, c, &segments);
     mm_device_free(&b->gpu, &scratch);
     mm_device_free(&b->gpu, &out);
     return time;
@@ -255,10 +277,10 @@ static bool time_case(struct bench *b, const char *name, enum rig_routing kind, 
     plan_case_draw(&c, kind, &random, (uint32_t)b->multiprocessors);
     bool same = run_case(b, &c);
     const struct plan_params params = upload(b, &c, 0);
-    const double ids_in = ids_in_us(b, &c, &params, &same);
+    const double enter = enter_us(b, &c, &params, &same);
     printf("%-12s %2d %5d %9.1f %9.1f %9.1f %9.1f %9.1f   %s\n", name, world, experts,
            back_to_back_us(b, &params, launch_plan), cold_us(b, &params), back_to_back_us(b, &params, launch_count),
-           back_to_back_us(b, &params, launch_place), ids_in, same ? "equal" : "DIFFERENT");
+           back_to_back_us(b, &params, launch_place), enter, same ? "equal" : "DIFFERENT");
     fflush(stdout);
     plan_case_free(&c);
     return same;
@@ -277,7 +299,7 @@ int main(int argc, char **argv) {
         differ += !run_random_case(&b, seed);
     printf("%d random routings, every rank: %d differ from the host's plan\n\n", CASES, differ);
     printf("16384 tokens a rank, 8 slots, microseconds; %d multiprocessors\n", b.multiprocessors);
-    printf("%-12s %2s %5s %9s %9s %9s %9s %9s\n", "routing", "W", "E", "plan", "cold", "count", "place", "ids in");
+    printf("%-12s %2s %5s %9s %9s %9s %9s %9s\n", "routing", "W", "E", "plan", "cold", "count", "place", "enter");
     differ += !time_case(&b, "uniform", RIG_UNIFORM, 8, 128);
     differ += !time_case(&b, "zipf", RIG_ZIPF, 8, 128);
     differ += !time_case(&b, "one expert", RIG_ONE_EXPERT, 8, 128);

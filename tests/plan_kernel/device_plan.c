@@ -16,7 +16,7 @@ struct array {
     size_t bytes, element;
 };
 
-enum { INPUTS = 3, ARRAYS = 21 };
+enum { INPUTS = 7, ARRAYS = 29, STATE = 3 };
 
 static void *take(size_t bytes) {
     void *memory = calloc(1, bytes + 1);
@@ -25,6 +25,26 @@ static void *take(size_t bytes) {
         exit(1);
     }
     return memory;
+}
+
+static void draw_words(struct rig_random *random, void *to, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += sizeof(uint32_t)) {
+        const uint32_t word = (uint32_t)rig_next(random);
+        memcpy((char *)to + at, &word, sizeof word);
+    }
+}
+
+/* Counters may stand anywhere, also shortly before they wrap. */
+static void draw_work(struct plan_case *c, struct rig_random *random) {
+    const size_t blocks = c->row_room / PLAN_ROW_BLOCK;
+    c->rows_in = take(blocks * sizeof *c->rows_in);
+    c->h_in = take(blocks * sizeof *c->h_in);
+    draw_words(random, c->rows_in, blocks * sizeof *c->rows_in);
+    draw_words(random, c->h_in, blocks * sizeof *c->h_in);
+    draw_words(random, &c->counters, sizeof c->counters);
+    draw_words(random, &c->state, sizeof c->state);
+    c->h_tiles = 1 + (uint32_t)rig_below(random, 40);
+    c->result_tiles = 1 + (uint32_t)rig_below(random, 40);
 }
 
 void plan_case_draw(struct plan_case *c, enum rig_routing kind, struct rig_random *random, uint32_t multiprocessors) {
@@ -45,6 +65,7 @@ void plan_case_draw(struct plan_case *c, enum rig_routing kind, struct rig_rando
     c->chunks = plan_chunks(multiprocessors, (uint32_t)c->shape.world);
     c->warps = plan_warps((uint32_t)c->shape.experts);
     c->row_room = (uint32_t)mm_padded_rows_bound(c->shape.world * stride, c->shape.experts / c->shape.world);
+    draw_work(c, random);
 }
 
 void plan_case_random(struct plan_case *c, uint64_t seed, uint32_t multiprocessors, int64_t most_tokens) {
@@ -72,11 +93,14 @@ void plan_case_random(struct plan_case *c, uint64_t seed, uint32_t multiprocesso
 void plan_case_free(struct plan_case *c) {
     free(c->ids);
     free(c->weights);
+    free(c->rows_in);
+    free(c->h_in);
 }
 
 static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
     const size_t world = (size_t)c->shape.world, experts = (size_t)c->shape.experts, room = c->row_room;
     const size_t slots = (size_t)(c->max_tokens * c->shape.top_k), local_experts = experts / world;
+    const size_t blocks = room / PLAN_ROW_BLOCK;
 #define ARRAY(kind, member, count)                                                                                     \
     {                                                                                                                  \
         kind, #member, offsetof(struct plan_params, member), (count) * sizeof *((struct plan_params *)0)->member,      \
@@ -86,6 +110,10 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(INPUT, tokens, world),
         ARRAY(INPUT, ids, world * slots),
         ARRAY(INPUT, weights, world * slots),
+        ARRAY(INPUT, state, 1),
+        ARRAY(INPUT, work.counters, 1),
+        ARRAY(INPUT, work.rows_in, blocks),
+        ARRAY(INPUT, work.h_in, blocks),
         ARRAY(SCRATCH, chunk_counts, world * c->chunks * experts),
         ARRAY(TABLE, tables.tokens, world),
         ARRAY(TABLE, tables.counts, world * experts),
@@ -100,10 +128,14 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(ROWS, rows.slot, room),
         ARRAY(ROWS, rows.primary, room),
         ARRAY(ROWS, rows.weight, room),
-        ARRAY(BLOCKS, rows.block_expert, room / PLAN_ROW_BLOCK),
-        ARRAY(BLOCKS, rows.block_rows, room / PLAN_ROW_BLOCK),
+        ARRAY(BLOCKS, rows.block_expert, blocks),
+        ARRAY(BLOCKS, rows.block_rows, blocks),
         ARRAY(SLOTS, slots.row, slots),
         ARRAY(SLOTS, slots.expert, slots),
+        ARRAY(TABLE, token_rows, world * slots),
+        ARRAY(TABLE, work.base, 1),
+        ARRAY(BLOCKS, work.rows_target, blocks),
+        ARRAY(BLOCKS, work.h_target, blocks),
     };
 #undef ARRAY
     memcpy(list, all, sizeof all);
@@ -137,6 +169,9 @@ size_t plan_case_place(const struct plan_case *c, void *base, struct plan_params
         .drop = (uint32_t)c->shape.drop,
         .row_room = c->row_room,
         .rank_stride = (uint64_t)(c->max_tokens * c->shape.top_k),
+        .token_stride = (uint64_t)c->max_tokens,
+        .h_tiles = c->h_tiles,
+        .result_tiles = c->result_tiles,
     };
     for (int i = 0; i < ARRAYS; i++) {
         char *address = (char *)base + offset;
@@ -146,10 +181,16 @@ size_t plan_case_place(const struct plan_case *c, void *base, struct plan_params
     return offset;
 }
 
+static void list_inputs(const struct plan_case *c, const void *inputs[INPUTS]) {
+    const void *const all[INPUTS] = {c->tokens, c->ids, c->weights, &c->state, &c->counters, c->rows_in, c->h_in};
+    memcpy(inputs, all, sizeof all);
+}
+
 void plan_case_write_inputs(const struct plan_case *c, void *block) {
     struct array list[ARRAYS];
+    const void *inputs[INPUTS];
     list_arrays(c, list);
-    const void *inputs[INPUTS] = {c->tokens, c->ids, c->weights};
+    list_inputs(c, inputs);
     char *at = block;
     memset(block, 0, plan_case_input_bytes(c));
     for (int i = 0; i < INPUTS; i++) {
@@ -162,9 +203,14 @@ void plan_case_write_inputs(const struct plan_case *c, void *block) {
 struct expected {
     struct mm_plan plan;
     bool filled; /* else the capacity was exceeded, and rows and slots are whatever they are */
+    bool fits;   /* else there is no room for the rows, and none were written */
     int32_t *own_ids, *block_expert, *block_rows;
+    int32_t *token_rows; /* with poison where nothing is written */
     uint32_t slots_on[PLAN_MAX_WORLD];
     struct plan_summary all;
+    struct call_state state;
+    struct work_base base;
+    uint32_t *rows_target, *h_target;
 };
 
 static void check(mmoe_status status) {
@@ -217,19 +263,54 @@ static void make_blocks(struct expected *e) {
         }
 }
 
-/* The first difference of an array, and the first byte between it and the next one that is no poison. */
+/* Rows of all ranks' slots on this rank: the row map inverted. */
+static void make_token_rows(struct expected *e, const struct plan_case *c, unsigned char poison) {
+    const mmoe_plan *view = &e->plan.view;
+    const int64_t top_k = c->shape.top_k, stride = c->max_tokens * top_k;
+    memset(e->token_rows, poison, (size_t)(c->shape.world * stride) * sizeof *e->token_rows);
+    for (int r = 0; r < c->shape.world; r++)
+        for (int64_t slot = 0; slot < c->tokens[r] * top_k; slot++)
+            e->token_rows[r * stride + slot] = -1;
+    for (int64_t row = 0; e->filled && e->fits && row < view->padded_rows; row++)
+        if (view->row_source[row] >= 0)
+            e->token_rows[view->row_source[row] * stride + view->row_token[row] * top_k + view->row_slot[row]] =
+                (int32_t)row;
+}
+
+/* What a fused forward is told. */
+static void make_work(struct expected *e, const struct plan_case *c) {
+    const size_t blocks = e->all.padded_rows / PLAN_ROW_BLOCK;
+    e->base = (struct work_base){.task = c->counters.task.value,
+                                 .fetch = c->counters.fetch.value,
+                                 .fetched = c->counters.fetched.value,
+                                 .sum = c->counters.sum.value,
+                                 .ended = c->counters.ended.value};
+    for (size_t block = 0; e->fits && block < blocks; block++) {
+        e->rows_target[block] = c->rows_in[block] + PLAN_ROW_BLOCK;
+        e->h_target[block] = c->h_in[block] + c->h_tiles;
+    }
+    e->state = c->state;
+    for (int r = 0; e->filled && e->fits && r < c->shape.world; r++)
+        e->state.rows_target[r] += e->slots_on[r] * c->result_tiles;
+    if (!e->filled) {
+        e->state.result.outcome = CALL_CAPACITY;
+        e->state.result.rank = (uint32_t)e->all.over_rank;
+        e->state.result.rows = e->all.over_demand;
+    }
+}
+
+/* The first word of an array that differs, and the first byte between it and the next one that is no poison. */
 static bool same_array(const struct array *array, const unsigned char *got, const void *expected, size_t written,
                        unsigned char poison) {
-    if (expected != NULL && written > 0 && memcmp(got, expected, written) != 0) {
-        size_t i = 0;
-        while (memcmp(got + i, (const char *)expected + i, array->element) == 0)
-            i += array->element;
+    for (size_t at = 0; expected != NULL && at < written; at += sizeof(int32_t)) {
         int32_t is, should;
-        memcpy(&is, got + i, sizeof is);
-        memcpy(&should, (const char *)expected + i, sizeof should);
-        printf("%s[%zu] is %" PRId32 " (%#" PRIx32 "), expected %" PRId32 "\n", array->name, i / array->element, is,
-               (uint32_t)is, should);
-        return false;
+        memcpy(&is, got + at, sizeof is);
+        memcpy(&should, (const char *)expected + at, sizeof should);
+        if (is != should) {
+            printf("%s, word %zu is %" PRId32 " (%#" PRIx32 "), expected %" PRId32 "\n", array->name,
+                   at / sizeof(int32_t), is, (uint32_t)is, should);
+            return false;
+        }
     }
     for (size_t i = written; i < after(0, array); i++)
         if (got[i] != poison) {
@@ -241,7 +322,7 @@ static bool same_array(const struct array *array, const unsigned char *got, cons
 
 /* What the kernels write of an array. */
 static size_t written_bytes(const struct plan_case *c, const struct expected *e, const struct array *array) {
-    const size_t padded_rows = e->all.padded_rows <= c->row_room ? e->all.padded_rows : 0;
+    const size_t padded_rows = e->fits ? e->all.padded_rows : 0;
     switch (array->kind) {
     case ROWS:
         return padded_rows * array->element;
@@ -252,6 +333,22 @@ static size_t written_bytes(const struct plan_case *c, const struct expected *e,
     default:
         return array->bytes;
     }
+}
+
+/* Inputs as they were, and the state as it should be. Ids and weights may lie elsewhere. */
+static bool same_inputs(const struct plan_case *c, const struct expected *e, const char *block) {
+    struct array list[ARRAYS];
+    const void *inputs[INPUTS];
+    list_arrays(c, list);
+    list_inputs(c, inputs);
+    inputs[STATE] = &e->state;
+    for (int i = 0; i < INPUTS; i++) {
+        const bool ids_or_weights = inputs[i] == c->ids || inputs[i] == c->weights;
+        if (!ids_or_weights && !same_array(&list[i], (const unsigned char *)block, inputs[i], list[i].bytes, 0))
+            return false;
+        block += after(0, &list[i]);
+    }
+    return true;
 }
 
 static bool same_arrays(const struct plan_case *c, const struct expected *e, const char *block, unsigned char poison) {
@@ -278,6 +375,10 @@ static bool same_arrays(const struct plan_case *c, const struct expected *e, con
         e->block_rows,
         view->slot_row,
         e->filled ? e->own_ids : NULL,
+        e->filled ? e->token_rows : NULL,
+        &e->base,
+        e->rows_target,
+        e->h_target,
     };
     block += plan_case_input_bytes(c);
     for (int i = INPUTS; i < ARRAYS; i++) {
@@ -293,14 +394,24 @@ bool plan_case_compare(const struct plan_case *c, const void *block, unsigned ch
     struct expected e = {.filled = false};
     make_plan(&e, c);
     const size_t blocks = (size_t)e.plan.view.padded_rows / MMOE_ROW_BLOCK;
+    const size_t slots = (size_t)(c->shape.world * c->max_tokens * c->shape.top_k);
+    e.fits = e.plan.view.padded_rows <= c->row_room;
     e.own_ids = c->ids + c->shape.rank * c->max_tokens * c->shape.top_k;
     e.block_expert = take(blocks * sizeof *e.block_expert);
     e.block_rows = take(blocks * sizeof *e.block_rows);
+    e.token_rows = take(slots * sizeof *e.token_rows);
+    e.rows_target = take(blocks * sizeof *e.rows_target);
+    e.h_target = take(blocks * sizeof *e.h_target);
     make_blocks(&e);
     make_summary(&e, c);
-    const bool same = same_arrays(c, &e, block, poison);
+    make_token_rows(&e, c, poison);
+    make_work(&e, c);
+    const bool same = same_inputs(c, &e, block) && same_arrays(c, &e, block, poison);
     free(e.block_expert);
     free(e.block_rows);
+    free(e.token_rows);
+    free(e.rows_target);
+    free(e.h_target);
     mm_plan_free(&e.plan);
     return same;
 }

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "device_plan.h"
+#include "kernels/enter_params.h"
 #include "sim/sim.h"
 
-extern "C" void mm_ids_in(const ids_in_params &p);
+extern "C" void mm_call_enter(const enter_params &p);
 extern "C" void mm_count_slots(const plan_params &p);
 extern "C" void mm_place_slots(const plan_params &p);
 
@@ -25,26 +26,34 @@ void launch(sim::machine &gpu, void (*kernel)(const type &), const char *name, c
     gpu.launch(gpu.default_stream(0), l);
 }
 
-/* One rank alone needs no other rank's ids: it writes its own into the block, just before the plan. */
-void launch_ids_in(sim::machine &gpu, const plan_case &c, const plan_params &plan) {
+void *zeros(sim::machine &gpu, size_t bytes, size_t room) {
+    void *memory = gpu.allocate(0, room);
+    gpu.fill(memory, 0, bytes);
+    return memory;
+}
+
+/* One rank alone needs no other rank's ids: it brings its own into its segment, just before the plan. */
+void launch_enter(sim::machine &gpu, const plan_case &c, plan_params &plan) {
     const size_t slots = (size_t)(c.tokens[0] * c.shape.top_k);
-    uint32_t *scratch = (uint32_t *)gpu.allocate(0, (1 + MULTIPROCESSORS) * sizeof(uint32_t));
-    ids_in_params p = {};
+    const size_t segment_bytes = sizeof(call_control) + slots * (sizeof(int32_t) + sizeof(float));
+    enter_params p = {};
+    p.group.world = 1;
+    p.group.state = (call_state *)zeros(gpu, sizeof(call_state), sizeof(call_state));
+    p.group.segment[0] = (unsigned char *)zeros(gpu, sizeof(call_control), segment_bytes);
     p.ids = {gpu.allocate(0, slots * sizeof *c.ids + 1), {c.shape.top_k, 1}};
     p.weights = {gpu.allocate(0, slots * sizeof *c.weights + 1), {c.shape.top_k, 1}};
     gpu.write(p.ids.data, c.ids, slots * sizeof *c.ids);
     gpu.write(p.weights.data, c.weights, slots * sizeof *c.weights);
-    gpu.fill(scratch, 0, sizeof *scratch);
     p.tokens = (uint32_t)c.tokens[0];
     p.top_k = plan.top_k;
     p.experts = plan.experts;
-    p.world = 1;
-    p.ids_out[0] = const_cast<int32_t *>(plan.ids);
-    p.weights_out[0] = const_cast<float *>(plan.weights);
-    p.ctas_done = scratch;
-    p.first_faults = scratch + 1;
-    p.fault = (ids_fault *)gpu.allocate(0, sizeof *p.fault);
-    launch(gpu, mm_ids_in, "mm_ids_in", p, MULTIPROCESSORS / 2, IDS_IN_THREADS, IDS_IN_SHARED_BYTES);
+    p.ids_slot = sizeof(call_control);
+    p.weights_slot = p.ids_slot + slots * sizeof(int32_t);
+    p.ctas_done = (uint32_t *)zeros(gpu, sizeof(uint32_t), sizeof(uint32_t));
+    p.first_faults = (uint32_t *)gpu.allocate(0, MULTIPROCESSORS * sizeof(uint32_t));
+    launch(gpu, mm_call_enter, "mm_call_enter", p, MULTIPROCESSORS / 2, ENTER_THREADS, ENTER_SHARED_BYTES);
+    plan.ids = (const int32_t *)(p.group.segment[0] + p.ids_slot);
+    plan.weights = (const float *)(p.group.segment[0] + p.weights_slot);
 }
 
 std::string run(const plan_case &c, uint64_t seed, unsigned char poison) {
@@ -59,12 +68,8 @@ std::string run(const plan_case &c, uint64_t seed, unsigned char poison) {
     plan_case_place(&c, device_block, &p);
     if (device_block == nullptr || !gpu.write(device_block, block.data(), block.size()))
         return "no memory";
-    if (c.shape.world == 1) {
-        const size_t bytes = (size_t)(c.tokens[0] * c.shape.top_k) * sizeof(int32_t);
-        gpu.fill(const_cast<int32_t *>(p.ids), poison, bytes);
-        gpu.fill(const_cast<float *>(p.weights), poison, bytes);
-        launch_ids_in(gpu, c, p);
-    }
+    if (c.shape.world == 1)
+        launch_enter(gpu, c, p);
     const unsigned ctas = p.world * p.chunks, threads = 32 * p.warps;
     launch(gpu, mm_count_slots, "mm_count_slots", p, ctas, threads, plan_count_shared_bytes(p.experts));
     launch(gpu, mm_place_slots, "mm_place_slots", p, ctas, threads, plan_place_shared_bytes(p.experts, p.warps));
