@@ -6,7 +6,6 @@
 
 extern const struct mm_sharing mm_cuda_sharing;
 
-/* Of any number of ranks, whatever the kernels compute. */
 mmoe_status mm_cuda_group_open(struct mmoe_group *group);
 void mm_cuda_group_close(struct mmoe_group *group);
 mmoe_status mm_cuda_layer_open(struct mmoe_layer *layer);

@@ -42,9 +42,10 @@ int fake_living(void) {
     return living;
 }
 
-/* Devices of the contexts that the calling thread has pushed. */
-static _Thread_local int pushed[8];
-static _Thread_local int depth;
+/* Devices of the contexts that the calling thread has pushed. The model: the leak checker stumbles over thread-local
+ * memory that libraries get when they are opened. */
+static _Thread_local int pushed[8] __attribute__((tls_model("initial-exec")));
+static _Thread_local int depth __attribute__((tls_model("initial-exec")));
 
 int fake_device(void) {
     return depth > 0 ? pushed[depth - 1] : FAKE_CURRENT;
@@ -120,11 +121,11 @@ ANSWER(cuDeviceGetPCIBusId, char *id, int bytes, mm_cu_device device) {
     return MM_CUDA_SUCCESS;
 }
 
-/* FAKE_HIDES names a device that this process can't see. */
+/* With FAKE_HIDES_PEERS in the environment a process finds its own device alone. */
 ANSWER(cuDeviceGetByPCIBusId, mm_cu_device *device, const char *id) {
     unsigned number;
-    const int known =
-        sscanf(id, "0000:%X:00.0", &number) == 1 && (int)number < DEVICES && !fake_is_device("FAKE_HIDES", (int)number);
+    const int known = sscanf(id, "0000:%X:00.0", &number) == 1 && (int)number < DEVICES &&
+                      (getenv("FAKE_HIDES_PEERS") == NULL || (int)number == fake_device());
     *device = known ? (int)number : -1;
     return known ? MM_CUDA_SUCCESS : MM_CUDA_ERROR_INVALID_DEVICE;
 }

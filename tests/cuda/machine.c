@@ -1,5 +1,4 @@
 /* What the host side says of machines that can't run it, and of those that can: each is a fake libcuda.so. */
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,27 +12,9 @@
 #include "cuda/device_memory.h"
 #include "cuda/images.h"
 #include "cuda/kernel.h"
+#include "fakes.h"
 
 static const struct mm_device_wish usual = {.current = true};
-
-static void use(const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, FAKES "/libcuda_%s.so", name);
-    assert_int_equal(setenv("MEGAMOE_LIBCUDA", path, 1), 0);
-}
-
-/* Objects of the fake in use that were made and not freed. */
-static int living(void) {
-    void *library = dlopen(getenv("MEGAMOE_LIBCUDA"), RTLD_NOW);
-    int (*count)(void);
-    assert_non_null(library);
-    void *found = dlsym(library, "fake_living");
-    assert_non_null(found);
-    memcpy(&count, &found, sizeof count);
-    int result = count();
-    dlclose(library);
-    return result;
-}
 
 static void assert_text(const char *text, const char *part) {
     if (strstr(text, part) == NULL)
@@ -61,7 +42,7 @@ static void no_driver(void **state) {
 
 static void not_a_driver(void **state) {
     (void)state;
-    use("incomplete");
+    fake_use("incomplete");
     assert_no_driver(MMOE_UNSUPPORTED, "is not a CUDA driver that can be used: it has no function cuMemHostAlloc");
     setenv("MEGAMOE_LIBCUDA", "libm.so.6", 1);
     assert_no_driver(MMOE_UNSUPPORTED, "libm.so.6 is not a CUDA driver that can be used: it has no function cuInit");
@@ -70,29 +51,29 @@ static void not_a_driver(void **state) {
 /* Too old comes before what an old driver lacks. */
 static void old_driver(void **state) {
     (void)state;
-    use("old");
+    fake_use("old");
     assert_no_driver(MMOE_UNSUPPORTED, "too old: it is for CUDA 11.8, expected 12.0 or newer");
     struct mm_driver driver;
-    use("hopper");
+    fake_use("hopper");
     assert_int_equal(mm_driver_open(&driver, 13010), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), "it is for CUDA 13.0, expected 13.1 or newer");
 }
 
 static void no_device(void **state) {
     (void)state;
-    use("empty");
+    fake_use("empty");
     assert_no_driver(MMOE_UNSUPPORTED, "starting the CUDA driver: cuInit gave CUDA_ERROR_NO_DEVICE (100)");
 }
 
 static void assert_absent(const char *name, const char *part) {
     char detail[MM_ERROR_BYTES] = "";
     struct mm_gpu gpu;
-    use(name);
+    fake_use(name);
     assert_false(mm_cuda_present(detail, sizeof detail));
     assert_text(detail, part);
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), part);
-    assert_int_equal(living(), 0);
+    assert_int_equal(fake_living(), 0);
 }
 
 static void wrong_architecture(void **state) {
@@ -121,7 +102,7 @@ static void suitable(void **state) {
     (void)state;
     char detail[MM_ERROR_BYTES] = "";
     struct mm_gpu gpu;
-    use("hopper");
+    fake_use("hopper");
     mm_fail(MMOE_SYSTEM, "before");
     assert_true(mm_cuda_present(detail, sizeof detail));
     assert_string_equal(mmoe_last_error(), "before");
@@ -129,10 +110,10 @@ static void suitable(void **state) {
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(gpu.device.ordinal, 1);
     assert_int_equal(gpu.device.multiprocessors, 132);
-    assert_int_equal(living(), 1 + gpu.module_count);
+    assert_int_equal(fake_living(), 1 + gpu.module_count);
     mm_gpu_close(&gpu);
     mm_gpu_close(&gpu);
-    assert_int_equal(living(), 0);
+    assert_int_equal(fake_living(), 0);
 }
 
 /* Asking about a machine leaves the thread's error text alone also when the answer is no. */
@@ -149,16 +130,16 @@ static void asking_is_no_failure(void **state) {
 static void failed_load(void **state) {
     (void)state;
     struct mm_gpu gpu;
-    use("unloadable");
+    fake_use("unloadable");
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), "loading kernels: cuModuleLoadData gave CUDA_ERROR_FAKE (209): a fake error");
-    assert_int_equal(living(), 0);
+    assert_int_equal(fake_living(), 0);
 }
 
 static void devices(void **state) {
     (void)state;
     char text[512] = "";
-    use("hopper");
+    fake_use("hopper");
     assert_true(mm_cuda_describe_device(1, text, sizeof text));
     assert_text(text, "GPU 1, FAKE 90, 0000:01:00.0, compute capability 9.0, 132 multiprocessors, 2.0 GiB; NVLink");
     assert_text(text, "; to GPU 0: peer access, native atomics, performance rank 0; to GPU 2: peer access");
@@ -176,17 +157,17 @@ static void memory(void **state) {
     (void)state;
     struct mm_gpu gpu;
     struct mm_device_buffer buffer = {0};
-    use("hopper");
+    fake_use("hopper");
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
-    const int before = living();
+    const int before = fake_living();
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 100, "the rows"), MMOE_OK);
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 50, "the rows"), MMOE_OK);
     assert_int_equal(buffer.address, 100); /* the fake's address is the size asked */
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 101, "the rows"), MMOE_OK);
     assert_int_equal(buffer.address, 101);
-    assert_int_equal(living(), before + 1);
+    assert_int_equal(fake_living(), before + 1);
     mm_device_free(&gpu, &buffer);
-    assert_int_equal(living(), before);
+    assert_int_equal(fake_living(), before);
     mm_gpu_close(&gpu);
 }
 
@@ -194,7 +175,7 @@ static void full_memory(void **state) {
     (void)state;
     struct mm_gpu gpu;
     struct mm_device_buffer buffer = {0};
-    use("full");
+    fake_use("full");
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 4096, "the token rows"), MMOE_OUT_OF_MEMORY);
     assert_string_equal(mmoe_last_error(), "no memory on GPU 0, FAKE 90, for the token rows: 4096 bytes asked, 1000 of "
@@ -210,7 +191,7 @@ static void launches(void **state) {
     struct mm_kernel kernel;
     const int parameters = 42, wrong = 43;
     struct mm_launch launch = {.ctas = 132, .threads = 384, .cluster = 2, .overlapping = true};
-    use("hopper");
+    fake_use("hopper");
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_kernel_find(&gpu, "unknown", 0, &kernel), MMOE_SYSTEM);
     assert_text(mmoe_last_error(), "finding kernel unknown: cuModuleGetFunction gave CUDA_ERROR_FAKE (500)");
@@ -228,7 +209,7 @@ static void encoding_failure(void **state) {
     struct mm_gpu gpu;
     struct tensor_map map;
     const struct tensor_map_desc description = {.dims = 2};
-    use("hopper");
+    fake_use("hopper");
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_tensor_map_encode(&gpu, &description, "the token rows", &map), MMOE_UNSUPPORTED);
     assert_text(mmoe_last_error(), "making the tensor map of the token rows: cuTensorMapEncodeTiled gave");

@@ -1,0 +1,258 @@
+/* Memory that simulated GPUs share: kernels reach the blocks of peers, nothing of a group is left on any device, and
+ * adopted blocks serve as well as own ones. MEGAMOE_SIM_DEVICES says how many GPUs there are: as many as ranks. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig/rig.h"
+
+/* cmocka comes with the rig */
+#include "cuda/cuda.h"
+#include "cuda/state.h"
+#include "group/crew.h"
+#include "kernels/row_params.h"
+
+#define MOST_RANKS 8
+#define ROW 64 /* elements of bf16 that a rank writes to each block */
+#define TOKENS 20
+
+static int ranks_of_machine(void) {
+    return atoi(getenv("MEGAMOE_SIM_DEVICES"));
+}
+
+static struct crew crew_on(int world, enum rig_kind kind) {
+    struct crew crew = crew_of(world, kind);
+    crew.backend = &mm_cuda_backend;
+    crew.config.backend = "cuda";
+    crew.config.max_tokens = TOKENS;
+    crew.config.max_hidden = ROW;
+    return crew;
+}
+
+static struct mm_cuda_group *cuda_of(const mmoe_group *group) {
+    return group->backend_state;
+}
+
+/* ---- Kernels reach the blocks of peers ---- */
+
+/* The x slot has room for a row of each writer. */
+static uint16_t *row_of(const mmoe_group *group, int owner, int writer) {
+    const struct mm_cuda_group *cuda = cuda_of(group);
+    return (uint16_t *)mm_at(cuda->shared.base[owner] + cuda->layout.x) + (size_t)writer * ROW;
+}
+
+static mmoe_status write_row(const mmoe_group *group, int owner) {
+    const struct mm_cuda_group *cuda = cuda_of(group);
+    const struct mm_launch launch = {.ctas = 1, .threads = ROW_THREADS};
+    const struct fill_nan_params params = {.to = {row_of(group, owner, group->rank), {ROW, 1}}, .rows = 1, .cols = ROW};
+    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    if (status == MMOE_OK) {
+        status = mm_kernel_launch(&cuda->gpu, &cuda->kernels[MM_KERNEL_FILL_NAN], &launch, &params);
+        if (status == MMOE_OK)
+            status = MM_CU(&cuda->gpu.driver, cuStreamSynchronize, "writing a row", NULL);
+        mm_gpu_leave(&cuda->gpu);
+    }
+    return status;
+}
+
+struct sharing {
+    struct crew crew;
+    pthread_barrier_t barrier;
+};
+
+static void expect_words(struct rig_rank *rank, mmoe_group *group, int owner, bool written) {
+    const size_t bytes = cuda_of(group)->layout.bytes;
+    uint16_t *words = malloc(bytes);
+    const mmoe_status status = mmoe_device_read(group, words, mm_at(cuda_of(group)->shared.base[owner]), bytes);
+    const size_t begin = cuda_of(group)->layout.x / 2, end = begin + (size_t)rank->world * ROW;
+    size_t wrong = 0;
+    for (size_t i = 0; i < bytes / 2 && status == MMOE_OK; i++)
+        wrong += words[i] != (written && i >= begin && i < end ? 0x7fc0 : 0);
+    free(words);
+    RIG_EXPECT(rank, status == MMOE_OK, "can't read: %s", mmoe_last_error());
+    RIG_EXPECT(rank, wrong == 0, "%zu words of rank %d's block are wrong, %swritten", wrong, owner,
+               written ? "" : "not ");
+}
+
+static void reach(struct rig_rank *rank, void *context) {
+    struct sharing *sharing = context;
+    mmoe_group *group = sharing->crew.group[rank->rank];
+    RIG_EXPECT(rank, mmoe_group_device(group) == rank->rank, "on GPU %d", mmoe_group_device(group));
+    for (int owner = 0; owner < rank->world; owner++)
+        expect_words(rank, group, owner, false);
+    pthread_barrier_wait(&sharing->barrier);
+    for (int owner = 0; owner < rank->world; owner++)
+        RIG_OK(rank, write_row(group, owner));
+    pthread_barrier_wait(&sharing->barrier);
+    expect_words(rank, group, rank->rank, true);
+    mmoe_group_destroy(&group);
+}
+
+/* Bytes of a device that are free; its context is taken for the time of asking. */
+static size_t available(int ordinal) {
+    struct mm_gpu gpu;
+    const struct mm_device_wish wish = {.number = ordinal};
+    size_t free_bytes = 0, total;
+    assert_int_equal(mm_gpu_open(&gpu, &wish), MMOE_OK);
+    assert_int_equal(mm_gpu_enter(&gpu), MMOE_OK);
+    assert_int_equal(gpu.driver.cuMemGetInfo(&free_bytes, &total), MM_CUDA_SUCCESS);
+    mm_gpu_leave(&gpu);
+    mm_gpu_close(&gpu);
+    return free_bytes;
+}
+
+static void kernels_reach_the_peers(void **state) {
+    (void)state;
+    const int world = ranks_of_machine();
+    struct sharing sharing = {.crew = crew_on(world, RIG_THREADS)};
+    size_t before[MOST_RANKS];
+    for (int r = 0; r < world; r++)
+        before[r] = available(r);
+    pthread_barrier_init(&sharing.barrier, NULL, (unsigned)world);
+    crew_run(&sharing.crew, reach, &sharing);
+    pthread_barrier_destroy(&sharing.barrier);
+    for (int r = 0; r < world; r++)
+        assert_int_equal(available(r), before[r]);
+}
+
+/* ---- Set-up that fails ---- */
+
+static void more_ranks_than_gpus(void **state) {
+    (void)state;
+    const int world = ranks_of_machine() + 1;
+    const struct crew crew = crew_on(world, RIG_THREADS);
+    mmoe_group *groups[MOST_RANKS + 1];
+    char expected[80];
+    const size_t before = available(0);
+    snprintf(expected, sizeof expected, "ranks 0 and %d are both on GPU simulated:00", world - 1);
+    assert_int_equal(mm_group_make_threads(&crew.config, world, crew.backend, NULL, groups), MMOE_UNSUPPORTED);
+    assert_true(says(expected));
+    assert_null(groups[0]);
+    assert_int_equal(available(0), before);
+}
+
+/* Another group has taken what the last rank would need. */
+static void memory_of_one_gpu_is_short(void **state) {
+    (void)state;
+    const int world = ranks_of_machine(), last = world - 1;
+    struct crew crew = crew_on(world, RIG_THREADS);
+    struct mm_gpu gpu;
+    const struct mm_device_wish wish = {.number = last};
+    struct mm_device_buffer taken = {0};
+    mmoe_group *groups[MOST_RANKS];
+    char expected[80];
+    const size_t before = available(0), rest = available(last) - 1000;
+    assert_int_equal(mm_gpu_open(&gpu, &wish), MMOE_OK);
+    assert_int_equal(mm_gpu_enter(&gpu), MMOE_OK);
+    assert_int_equal(mm_device_reserve(&gpu, &taken, rest, "nothing"), MMOE_OK);
+    snprintf(expected, sizeof expected, "rank %d failed in set-up: no memory on GPU %d", last, last);
+    assert_int_equal(mm_group_make_threads(&crew.config, world, crew.backend, NULL, groups), MMOE_OUT_OF_MEMORY);
+    if (!says(expected))
+        fail_msg("%s", mmoe_last_error());
+    mm_device_free(&gpu, &taken);
+    mm_gpu_leave(&gpu);
+    mm_gpu_close(&gpu);
+    assert_int_equal(available(0), before);
+    assert_int_equal(mm_group_make_threads(&crew.config, world, crew.backend, NULL, groups), MMOE_OK);
+    for (int r = 0; r < world; r++)
+        mmoe_group_destroy(&groups[r]);
+}
+
+static void join_in_vain(struct rig_rank *rank, void *context) {
+    mmoe_group *group;
+    EXPECT_FAILURE(rank, crew_join(context, rank->rank, &group), MMOE_UNSUPPORTED,
+                   "rank 0 failed in set-up: mapping the memory of a peer, from rank 0 on GPU simulated:00 to rank 1 "
+                   "on GPU simulated:01: cuMemImportFromShareableHandle gave CUDA_ERROR_NOT_SUPPORTED (801): simulated "
+                   "memory can't be shared between processes");
+}
+
+static void processes_cannot_share_a_simulation(void **state) {
+    (void)state;
+    struct crew crew = crew_on(ranks_of_machine(), RIG_PROCESSES);
+    crew_run(&crew, join_in_vain, &crew);
+}
+
+/* ---- Adopted blocks ---- */
+
+static bool forward(struct rig_rank *rank, mmoe_group *group, struct rig_batch *batch) {
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    mmoe_layer *layer;
+    struct rig_placed placed;
+    rank->group = group;
+    RIG_TRY(rank, mmoe_layer_create(group, &batch->layer, &layer) == MMOE_OK, "no layer: %s", mmoe_last_error());
+    struct rig_call call = rig_call_make(rank, batch, &options, NULL, 0xff);
+    bool good = rig_call_place(rank, &call, &placed);
+    for (int i = 0; i < 2 && good; i++) {
+        mmoe_status status = mmoe_forward(layer, &call.forward);
+        RIG_TRY(rank, status == MMOE_OK, "forward: %s", mmoe_last_error());
+    }
+    good = good && rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, batch);
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    mmoe_layer_destroy(&layer);
+    return good;
+}
+
+struct computing {
+    struct sharing sharing;
+    struct rig_batch *batch;
+    bool adopt; /* the blocks of the crew's group, which makes no calls itself */
+};
+
+static void compute(struct rig_rank *rank, void *context) {
+    struct computing *computing = context;
+    mmoe_group *made = computing->sharing.crew.group[rank->rank], *group = made;
+    void *blocks[MOST_RANKS];
+    for (int r = 0; r < rank->world; r++)
+        blocks[r] = mm_at(cuda_of(made)->shared.base[r]);
+    if (computing->adopt)
+        RIG_OK(rank,
+               mmoe_group_create_adopted(&computing->sharing.crew.config, rank->rank, rank->world, blocks, &group));
+    RIG_EXPECT(rank, mmoe_group_device(group) == rank->rank, "on GPU %d", mmoe_group_device(group));
+    const bool good = forward(rank, group, computing->batch);
+    pthread_barrier_wait(&computing->sharing.barrier); /* blocks stay until every rank has destroyed its group */
+    if (computing->adopt)
+        mmoe_group_destroy(&group);
+    pthread_barrier_wait(&computing->sharing.barrier);
+    mmoe_group_destroy(&made);
+    RIG_EXPECT(rank, good, "no result");
+}
+
+static void run_forward(struct rig_batch *batch, bool adopt) {
+    struct computing computing = {.batch = batch, .adopt = adopt};
+    struct crew *crew = &computing.sharing.crew;
+    *crew = crew_on(batch->world, RIG_THREADS);
+    crew->config.max_experts = batch->layer.experts;
+    pthread_barrier_init(&computing.sharing.barrier, NULL, (unsigned)batch->world);
+    crew_run(crew, compute, &computing);
+    pthread_barrier_destroy(&computing.sharing.barrier);
+}
+
+static void adopted_blocks_give_the_same_bits(void **state) {
+    (void)state;
+    const int world = ranks_of_machine();
+    const mmoe_layer_config layer = rig_layer(ROW, 64, 2 * world, 2);
+    int64_t tokens[MOST_RANKS];
+    for (int r = 0; r < world; r++)
+        tokens[r] = TOKENS - r;
+    struct rig_batch batch = rig_batch_make(&layer, world, tokens, RIG_UNIFORM, 41);
+    const size_t bytes = (size_t)rig_batch_values(&batch) * sizeof *batch.y;
+    uint16_t *own = malloc(bytes);
+    run_forward(&batch, false);
+    memcpy(own, batch.y, bytes);
+    rig_batch_reset(&batch);
+    run_forward(&batch, true);
+    assert_memory_equal(batch.y, own, bytes);
+    free(own);
+    rig_batch_free(&batch);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_reach_the_peers),           cmocka_unit_test(more_ranks_than_gpus),
+        cmocka_unit_test(memory_of_one_gpu_is_short),        cmocka_unit_test(processes_cannot_share_a_simulation),
+        cmocka_unit_test(adopted_blocks_give_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
