@@ -173,11 +173,13 @@ MMOE_API mmoe_status mmoe_group_create_path(const mmoe_group_config *config, con
  * mmoe_group_segment_bytes() bytes, is mapped here; segments are 128-byte aligned, zero on every rank
  * before any rank calls this, and stay mapped until every rank has destroyed its group. Not collective. The first
  * call compares the ranks' configurations before it writes where they say; a difference breaks the group with
- * MMOE_MISMATCH on every rank. */
+ * MMOE_MISMATCH on every rank. With a backend that works on a device, segments are memory of the ranks' devices, each
+ * rank's on one of its own, and every device can write to all of them, atomically too. */
 MMOE_API mmoe_status mmoe_group_create_adopted(const mmoe_group_config *config, int rank, int world,
                                                void *const *segments, mmoe_group **group);
 
-/* Bytes of one rank's segment; 0, with the error text set, when the configuration is invalid. */
+/* Bytes of one rank's segment; 0, with the error text set, when the configuration is invalid or its backend can't run
+ * here. */
 MMOE_API size_t mmoe_group_segment_bytes(const mmoe_group_config *config, int world);
 
 MMOE_API int mmoe_group_rank(const mmoe_group *group);
@@ -192,8 +194,11 @@ MMOE_API void mmoe_group_destroy(mmoe_group **group);
 
 /* ---- Device memory ------------------------------------------------------------------------------ */
 
-/* The number of the GPU that the group works on: the one of the calling thread's current CUDA context when the group
- * was made, or the first suitable one. -1: it works on the CPU, and addresses are of the host. */
+/* The number of the GPU that this rank works on; each rank of a group has one of its own. In an adopted group it is
+ * that of the rank's segment. Otherwise it is the one of the calling thread's current CUDA context when the group
+ * was made. Without a context it is the suitable GPU with the number LOCAL_RANK of the environment, or else the
+ * rank; several ranks that are threads go by their rank in any case. Numbers past the last suitable GPU begin again
+ * at the first. -1: it works on the CPU, and addresses are of the host. */
 MMOE_API int mmoe_group_device(const mmoe_group *group);
 
 /* Memory of that device and copies to and from it, for programs without a CUDA runtime of their own; any other memory
