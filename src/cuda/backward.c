@@ -104,7 +104,7 @@ static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *
 
 /* What fails here breaks the group. */
 static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = call->plan->summary_known ? MMOE_OK : mm_cuda_await_plan(call);
+    mmoe_status status = mm_cuda_look_at_plan(call);
     if (status == MMOE_OK) {
         status = compute(call, args);
     }

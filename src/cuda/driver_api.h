@@ -84,6 +84,8 @@ struct mm_cu_memory_access {
 
 enum mm_cu_capture_status { MM_CU_CAPTURE_NONE = 0, MM_CU_CAPTURE_ACTIVE = 1 };
 
+enum mm_cu_stream_flags { MM_CU_STREAM_DEFAULT = 0, MM_CU_STREAM_NON_BLOCKING = 1 };
+
 enum mm_cu_event_flags { MM_CU_EVENT_TIMED = 0, MM_CU_EVENT_WITHOUT_TIMING = 2 };
 
 enum mm_cu_launch_attribute_id {

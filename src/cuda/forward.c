@@ -39,26 +39,45 @@ static mm_cu_pointer own_x_of(const struct mm_cuda_call *call, const mmoe_tensor
                                                 : mm_cuda_segment(call, call->group->rank) + call->cuda->layout.x;
 }
 
-/* Pools for the rows of this call. Rows that are kept go to the saved state from the start. */
-static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept) {
-    struct mm_cuda_pools *pools = &call->cuda->pools;
-    const struct mm_cuda_plan *plan = call->plan;
-    const int64_t rows = has_fixed_capacity(call) ? plan->row_room : (int64_t)plan->summary.padded_rows;
+/* Where the rows of this call go. Rows that are kept go to the saved state from the start. */
+static void use_pools(struct mm_cuda_call *call, const struct mm_cuda_saved *kept, int64_t rows) {
+    const struct mm_cuda_pools *pools = &call->cuda->pools;
     call->pool_rows = (uint32_t)mm_cuda_pool_rows(rows);
-    const struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, call->pool_rows);
-    const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
-    mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, kept, &bytes) : MMOE_OK;
-    if (status == MMOE_OK) {
-        status = mm_cuda_pools_reserve(call->gpu, pools, &needed);
-    }
     call->x = kept != NULL ? kept->x.address : pools->x.address;
     call->gate_up = kept != NULL ? kept->gate_up.address : 0;
     call->h = pools->h.address;
+}
+
+static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept, int64_t rows) {
+    const struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, mm_cuda_pool_rows(rows));
+    const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
+    mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, kept, &bytes) : MMOE_OK;
+    if (status == MMOE_OK) {
+        status = mm_cuda_pools_reserve(call->gpu, &call->cuda->pools, &needed);
+    }
+    use_pools(call, kept, rows);
     return status;
 }
 
-/* What fails before this is a refusal. */
-static mmoe_status plan(struct mm_cuda_call *call, const mmoe_forward_args *args) {
+/* Padded rows for which there is room already, in the pools and in the plan. */
+static int64_t rows_at_hand(const struct mm_cuda_call *call, const struct mm_cuda_saved *kept) {
+    const struct mm_cuda_pools *pools = &call->cuda->pools;
+    const struct mm_cuda_pool_bytes row = mm_cuda_pool_bytes_of(&call->layer->config, 1);
+    const size_t rows[] = {
+        (kept != NULL ? kept->x.bytes : pools->x.bytes) / row.x,
+        kept != NULL ? kept->gate_up.bytes / row.gate_up : SIZE_MAX,
+        pools->h.bytes / row.h,
+    };
+    size_t least = (size_t)call->plan->row_room;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        least = rows[i] < least ? rows[i] : least;
+    }
+    return (int64_t)least / MMOE_ROW_BLOCK * MMOE_ROW_BLOCK;
+}
+
+/* ---- Steps ---- */
+
+static mmoe_status exchange(struct mm_cuda_call *call, const mmoe_forward_args *args) {
     mmoe_status status = mm_cuda_exchange(call, args);
     if (status == MMOE_OK) {
         status = mm_cuda_phase_ends(call, &call->report.seconds_exchange);
@@ -66,24 +85,37 @@ static mmoe_status plan(struct mm_cuda_call *call, const mmoe_forward_args *args
     if (status == MMOE_OK) {
         status = mm_cuda_make_plan(call);
     }
-    if (status == MMOE_OK && !has_fixed_capacity(call)) {
-        status = mm_cuda_await_plan(call);
-    }
     return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }
 
-static mmoe_status compute(struct mm_cuda_call *call, const mmoe_forward_args *args) {
-    struct mm_cuda_saved *kept = kept_of(args);
-    mmoe_status status = reserve(call, kept);
-    if (status == MMOE_OK) {
-        status = mm_cuda_fused_forward(call, args, kept != NULL);
-    }
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_fused) : status;
+static mmoe_status compute_fixed(struct mm_cuda_call *call, const mmoe_forward_args *args, struct mm_cuda_saved *kept) {
+    mmoe_status status = reserve(call, kept, call->plan->row_room);
+    return status == MMOE_OK ? mm_cuda_fused_forward(call, args, MM_FUSED_FOR_GOOD) : status;
 }
 
-/* With a growing capacity the host knows by now whether the ranks have met. */
-static mmoe_status known_failure(const struct mm_cuda_call *call) {
-    return has_fixed_capacity(call) ? MMOE_OK : mm_cuda_failure(call->group);
+/* The kernel is queued before the host has read the demand, for the room that there is: the GPU goes on while the host
+ * waits. When that is too little it does nothing, and a second one follows. `*known` becomes how the ranks have met. */
+static mmoe_status compute_growing(struct mm_cuda_call *call, const mmoe_forward_args *args, struct mm_cuda_saved *kept,
+                                   mmoe_status *known) {
+    const int64_t room = rows_at_hand(call, kept);
+    mmoe_status status = MMOE_OK;
+    if (room > 0) {
+        use_pools(call, kept, room);
+        status = mm_cuda_fused_forward(call, args, MM_FUSED_IF_ROOM);
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_await_plan(call);
+    }
+    if (status != MMOE_OK) {
+        return status;
+    }
+    *known = mm_cuda_failure(call->group);
+    const int64_t rows = call->plan->summary.padded_rows;
+    if (*known != MMOE_OK || (room > 0 && rows <= room)) {
+        return MMOE_OK;
+    }
+    status = reserve(call, kept, rows);
+    return status == MMOE_OK ? mm_cuda_fused_forward(call, args, MM_FUSED_FOR_GOOD) : status;
 }
 
 static mmoe_status report(struct mm_cuda_call *call, mmoe_report *out) {
@@ -93,16 +125,20 @@ static mmoe_status report(struct mm_cuda_call *call, mmoe_report *out) {
 
 /* Everything from the exchange on. A failure of this host's own breaks the group. */
 static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *args) {
-    mmoe_status status = plan(call, args);
+    struct mm_cuda_saved *kept = kept_of(args);
+    mmoe_status known = MMOE_OK;
+    mmoe_status status = exchange(call, args);
     if (status == MMOE_OK) {
-        const mmoe_status failure = known_failure(call);
-        if (failure != MMOE_OK) {
-            return failure;
-        }
-        status = compute(call, args);
+        status = has_fixed_capacity(call) ? compute_fixed(call, args, kept) : compute_growing(call, args, kept, &known);
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_phase_ends(call, &call->report.seconds_fused);
     }
     if (status != MMOE_OK) {
         return mm_cuda_give_up(call, status);
+    }
+    if (known != MMOE_OK) {
+        return known;
     }
     return args->report != NULL ? report(call, args->report) : MMOE_OK;
 }

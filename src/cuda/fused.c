@@ -7,7 +7,8 @@
 #include "kernels/forward_params.h"
 #include "kernels/fused_shape.h"
 
-static struct forward_params params_of(const struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep) {
+static struct forward_params params_of(const struct mm_cuda_call *call, const mmoe_forward_args *args,
+                                       enum mm_fused_when when) {
     const struct mm_cuda_workspace *workspace = &call->cuda->workspace;
     return (struct forward_params){
         .group = mm_cuda_call_group(call),
@@ -26,7 +27,9 @@ static struct forward_params params_of(const struct mm_cuda_call *call, const mm
         .intermediate = call->intermediate,
         .top_k = call->top_k,
         .tokens = call->tokens,
-        .keep = keep,
+        .tentative = when == MM_FUSED_IF_ROOM,
+        .row_room = call->pool_rows,
+        .keep = call->gate_up != 0,
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
     };
@@ -55,8 +58,8 @@ static mmoe_status map_weights(struct mm_cuda_call *call, struct forward_params 
     return status;
 }
 
-mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep) {
-    struct forward_params params = params_of(call, args, keep);
+mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, enum mm_fused_when when) {
+    struct forward_params params = params_of(call, args, when);
     mmoe_status status = map_pools(call, &params);
     if (status == MMOE_OK) {
         status = map_weights(call, &params);

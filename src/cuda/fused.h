@@ -4,7 +4,11 @@
 
 #include "cuda/state.h"
 
-/* Rows come from call->own_x and the peers' slots to call->x; gate and up are kept in call->gate_up with `keep`. */
-mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, bool keep);
+/* MM_FUSED_IF_ROOM: does nothing unless the call is good and its rows fit into call->pool_rows. */
+enum mm_fused_when { MM_FUSED_FOR_GOOD, MM_FUSED_IF_ROOM };
+
+/* Rows come from call->own_x and the peers' slots to call->x; gate and up are kept in call->gate_up unless that is 0.
+ */
+mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, enum mm_fused_when when);
 
 #endif

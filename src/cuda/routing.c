@@ -55,8 +55,16 @@ static mmoe_status launch(const struct mm_cuda_call *call, enum mm_cuda_kernel w
     return mm_cuda_launch(call, which, grid, params);
 }
 
+static mmoe_status note_plan(const struct mm_cuda_call *call) {
+    return MM_CU(&call->gpu->driver, cuEventRecord, "noting the plan", call->cuda->planned, call->stream);
+}
+
+/* With a fixed capacity nobody waits for the plan, and the next kernel may begin early. */
 static mmoe_status place(const struct mm_cuda_call *call, const struct plan_params *params) {
-    return launch(call, MM_KERNEL_PLACE_SLOTS, params, plan_place_shared_bytes(params->experts, params->warps));
+    mmoe_status status =
+        launch(call, MM_KERNEL_PLACE_SLOTS, params, plan_place_shared_bytes(params->experts, params->warps));
+    const bool awaited = call->layer->config.capacity_policy != MMOE_CAPACITY_FIXED;
+    return status == MMOE_OK && awaited ? note_plan(call) : status;
 }
 
 mmoe_status mm_cuda_make_plan(const struct mm_cuda_call *call) {
@@ -97,17 +105,28 @@ mmoe_status mm_cuda_reserve_plan(const struct mm_cuda_call *call) {
 }
 
 static mmoe_status read_summary(const struct mm_cuda_call *call) {
-    struct plan_summary *read = call->cuda->summary;
-    mmoe_status status = mm_copy_to_host(call->gpu, read, (mm_cu_pointer)(uintptr_t)call->plan->arrays.tables.all,
-                                         sizeof *read, call->stream, "reading the sums of the plan");
+    static const char doing[] = "awaiting the plan";
+    const struct mm_driver *driver = &call->gpu->driver;
+    const struct mm_cuda_group *cuda = call->cuda;
+    struct plan_summary *read = cuda->summary;
+    mmoe_status status = MM_CU(driver, cuStreamWaitEvent, doing, cuda->side, cuda->planned, 0);
     if (status == MMOE_OK) {
-        status = MM_CU(&call->gpu->driver, cuStreamSynchronize, "awaiting the plan", call->stream);
+        status = mm_copy_to_host(call->gpu, read, (mm_cu_pointer)(uintptr_t)call->plan->arrays.tables.all, sizeof *read,
+                                 cuda->side, "reading the sums of the plan");
+    }
+    if (status == MMOE_OK) {
+        status = MM_CU(driver, cuStreamSynchronize, doing, cuda->side);
     }
     if (status == MMOE_OK) {
         call->plan->summary = *read;
         call->plan->summary_known = true;
     }
     return status;
+}
+
+mmoe_status mm_cuda_look_at_plan(const struct mm_cuda_call *call) {
+    mmoe_status status = call->plan->summary_known ? MMOE_OK : note_plan(call);
+    return status == MMOE_OK && !call->plan->summary_known ? read_summary(call) : status;
 }
 
 mmoe_status mm_cuda_await_plan(const struct mm_cuda_call *call) {

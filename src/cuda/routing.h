@@ -10,7 +10,11 @@ mmoe_status mm_cuda_reserve_plan(const struct mm_cuda_call *call);
 /* Queues the making of call->plan. */
 mmoe_status mm_cuda_make_plan(const struct mm_cuda_call *call);
 
-/* Waits for the plan and reads its sums; makes it again when it had no room for its rows. */
+/* With a growing capacity: waits for the plan, not for what is queued behind it, and reads its sums; makes it again
+ * when it had no room for its rows. */
 mmoe_status mm_cuda_await_plan(const struct mm_cuda_call *call);
+
+/* Reads the sums of the plan of an earlier call, if the host has not read them yet. */
+mmoe_status mm_cuda_look_at_plan(const struct mm_cuda_call *call);
 
 #endif

@@ -61,13 +61,16 @@ static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
 }
 
 static mmoe_status make_events(struct mm_cuda_group *cuda) {
-    mmoe_status status = MMOE_OK;
-    for (int i = 0; i <= MM_CUDA_PHASES && status == MMOE_OK; i++) {
-        status = MM_CU(&cuda->gpu.driver, cuEventCreate, "making an event", &cuda->phase_ends[i], MM_CU_EVENT_TIMED);
+    const struct mm_driver *driver = &cuda->gpu.driver;
+    mm_cu_event *plain[] = {&cuda->planned, &cuda->call_ends};
+    mmoe_status status = MM_CU(driver, cuStreamCreate, "making a stream", &cuda->side, MM_CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0] && status == MMOE_OK; i++) {
+        status = MM_CU(driver, cuEventCreate, "making an event", plain[i], MM_CU_EVENT_WITHOUT_TIMING);
     }
-    return status == MMOE_OK ? MM_CU(&cuda->gpu.driver, cuEventCreate, "making an event", &cuda->call_ends,
-                                     MM_CU_EVENT_WITHOUT_TIMING)
-                             : status;
+    for (int i = 0; i <= MM_CUDA_PHASES && status == MMOE_OK; i++) {
+        status = MM_CU(driver, cuEventCreate, "making an event", &cuda->phase_ends[i], MM_CU_EVENT_TIMED);
+    }
+    return status;
 }
 
 /* A current context is the caller's choice, except among threads, which are all opened by one: each has a GPU of its
@@ -143,8 +146,14 @@ static void free_group(struct mm_cuda_group *cuda) {
             gpu->driver.cuEventDestroy(cuda->phase_ends[i]);
         }
     }
-    if (cuda->call_ends != NULL) {
-        gpu->driver.cuEventDestroy(cuda->call_ends);
+    mm_cu_event plain[] = {cuda->planned, cuda->call_ends};
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        if (plain[i] != NULL) {
+            gpu->driver.cuEventDestroy(plain[i]);
+        }
+    }
+    if (cuda->side != NULL) {
+        gpu->driver.cuStreamDestroy(cuda->side);
     }
 }
 

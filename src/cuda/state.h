@@ -56,6 +56,8 @@ struct mm_cuda_group {
     uint32_t failure_seen;               /* number of the last call whose failure the host has taken note of */
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
+    mm_cu_stream side;     /* for what goes on beside a call's stream */
+    mm_cu_event planned;   /* the plan of the current call is there */
     mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
     mm_cu_stream stream;   /* its stream */
     bool any_call;

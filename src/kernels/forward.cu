@@ -97,6 +97,11 @@ MM_DEVICE void consume(const forward_params &p) {
     }
 }
 
+/* The host may have launched it before it knew. */
+MM_DEVICE bool is_futile(const forward_params &p, uint32_t outcome) {
+    return p.tentative && (outcome != CALL_GOOD || load_u32(&p.tables.all->padded_rows) > p.row_room);
+}
+
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
     if (thread_index() == 0)
         fused_barriers_init();
@@ -106,6 +111,8 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
         smem_store_u32(smem_base() + OUTCOME_OFFSET, load_acquire_gpu(&p.group.state->result.outcome));
     cta_sync();
     const uint32_t outcome = smem_load_u32(smem_base() + OUTCOME_OFFSET);
+    if (is_futile(p, outcome))
+        return;
     const bool good = outcome == CALL_GOOD, met = good || outcome == CALL_CAPACITY;
     const uint32_t blocks = good ? load_u32(&p.tables.all->padded_rows) / TILE_ROWS : 0;
     const uint32_t warp = warp_index();

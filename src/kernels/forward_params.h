@@ -36,6 +36,8 @@ struct forward_params {
     const void *own_x;         /* this rank's tokens, [T, H] contiguous: its x slot, or the caller's */
     struct strided_matrix y;   /* out: [T, H] bf16 */
     uint32_t hidden, intermediate, top_k, tokens;
+    uint32_t tentative; /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */
+    uint32_t row_room;
     uint32_t keep;  /* 1: g and u are stored too */
     uint32_t clamp; /* 1: g is clipped at `limit`, u at +-limit */
     float limit;
