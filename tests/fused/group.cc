@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -84,6 +85,12 @@ template <class type> type *fused_group::copy_of(unsigned rank, const type *from
     return memory;
 }
 
+/* Words that are all the same. */
+void fused_group::count_from(void *memory, size_t bytes) {
+    const std::vector<uint32_t> words(bytes / sizeof(uint32_t), how.counted);
+    gpus.write(memory, words.data(), bytes);
+}
+
 void fused_group::lay_segments() {
     const uint64_t tokens = (uint64_t)how.max_tokens, slots = tokens * (uint64_t)layer.top_k;
     const uint64_t row_bytes = (uint64_t)layer.hidden * sizeof(uint16_t);
@@ -95,6 +102,7 @@ void fused_group::lay_segments() {
     for (unsigned r = 0; r < how.world; r++) {
         segments.push_back(room<unsigned char>(r, segment_bytes));
         gpus.fill(segments[r], 0, sizeof(call_control));
+        count_from(segments[r], offsetof(call_control, stopped));
     }
 }
 
@@ -103,12 +111,17 @@ void fused_group::make_rank(unsigned r) {
     const size_t experts = (size_t)layer.experts, local_experts = experts / how.world, blocks = row_room / TILE_ROWS;
     const size_t slots = (size_t)(how.max_tokens * layer.top_k);
     m.state = zeros<call_state>(r, 1);
-    m.work.counters = zeros<work_counters>(r, 1);
-    m.work.base = zeros<work_base>(r, 1);
-    m.work.rows_in = zeros<uint32_t>(r, blocks);
-    m.work.rows_target = zeros<uint32_t>(r, blocks);
-    m.work.h_in = zeros<uint32_t>(r, blocks);
-    m.work.h_target = zeros<uint32_t>(r, blocks);
+    count_from(&m.state->call, sizeof m.state->call);
+    count_from(m.state->rows_target, sizeof m.state->rows_target);
+    m.work.counters = room<work_counters>(r, 1);
+    m.work.base = room<work_base>(r, 1);
+    m.work.rows_in = room<uint32_t>(r, blocks);
+    m.work.rows_target = room<uint32_t>(r, blocks);
+    m.work.h_in = room<uint32_t>(r, blocks);
+    m.work.h_target = room<uint32_t>(r, blocks);
+    count_from(m.work.counters, sizeof *m.work.counters);
+    count_from(m.work.rows_in, blocks * sizeof *m.work.rows_in);
+    count_from(m.work.h_in, blocks * sizeof *m.work.h_in);
     m.first_faults = room<uint32_t>(r, how.enter_ctas);
     m.ctas_done = zeros<uint32_t>(r, 1);
     m.chunk_counts = room<uint32_t>(r, how.world * how.chunks * experts);
@@ -281,8 +294,8 @@ forward_params fused_group::forward_of(size_t call, unsigned r) const {
     p.up = m.up;
     p.h = m.h_map;
     p.h_out = m.h_out;
-    p.gate_out = m.gate_out;
-    p.up_out = m.up_out;
+    p.gate_out = m.wrong.swapped ? m.up_out : m.gate_out;
+    p.up_out = m.wrong.swapped ? m.gate_out : m.up_out;
     p.down = m.down;
     p.x_rows = m.x_rows;
     p.rows = m.rows;
@@ -419,16 +432,41 @@ std::vector<uint16_t> fused_group::y(size_t call, unsigned rank, bool *untouched
     return values;
 }
 
-std::vector<uint16_t> fused_group::all_y(size_t call, bool *untouched) {
+std::vector<uint16_t> fused_group::all_y(size_t call) {
     std::vector<uint16_t> all;
-    *untouched = true;
     for (unsigned r = 0; r < how.world; r++) {
-        bool one;
-        const std::vector<uint16_t> values = y(call, r, &one);
+        bool untouched;
+        const std::vector<uint16_t> values = y(call, r, &untouched);
         all.insert(all.end(), values.begin(), values.end());
-        *untouched = *untouched && one;
     }
     return all;
+}
+
+std::string fused_group::check_good(size_t call, unsigned rank, const fused_batch &batch,
+                                    const std::vector<double> &expected) {
+    const call_result was = result(call, rank);
+    const std::string where = " of call " + std::to_string(call + 1) + " on rank " + std::to_string(rank);
+    if (was.outcome != CALL_GOOD || was.call != number_of(call))
+        return "told outcome " + std::to_string(was.outcome) + " of call number " + std::to_string(was.call) +
+               ", expected a good end" + where;
+    bool untouched;
+    const std::vector<uint16_t> values = y(call, rank, &untouched);
+    if (!untouched)
+        return "memory between elements of y" + where + " was written";
+    const double *own = expected.data() + batch.first(rank) * layer.hidden;
+    for (size_t i = 0; layer.exact && i < values.size(); i++)
+        if (values[i] != to_bf16(own[i]))
+            return "y" + where + ", element " + std::to_string(i) + " is " + std::to_string(from_bf16(values[i])) +
+                   ", expected " + std::to_string(own[i]);
+    return "";
+}
+
+std::string fused_group::check_good(size_t call, const fused_batch &batch) {
+    const std::vector<double> expected = oracle_of(layer, batch);
+    std::string wrong;
+    for (unsigned r = 0; r < how.world && wrong.empty(); r++)
+        wrong = check_good(call, r, batch, expected);
+    return wrong;
 }
 
 plan_summary fused_group::summary(unsigned rank) {

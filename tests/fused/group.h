@@ -26,6 +26,7 @@ struct group_options {
     bool programmatic = false;  /* launches that may start early */
     y_layout layout = y_layout::CONTIGUOUS;
     unsigned enter_ctas = 2, chunks = 2, warps = 2;
+    uint32_t counted = 0;             /* where all counters stand at first, the number of the last call too */
     std::vector<unsigned> ctas = {2}; /* of mm_forward, rank r % size */
     uint64_t arrive_ns = 600ull * 1000 * 1000 * 1000, progress_ns = 30ull * 1000 * 1000 * 1000;
 };
@@ -37,10 +38,11 @@ enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, GIVE_UP };
 struct misdeed {
     uint32_t agreed = 0;      /* added to a word of the header that all ranks must agree on */
     int32_t status = 0;       /* of the header */
-    uint64_t combine = 0;     /* added to where it pushes results */
+    uint64_t combine = 0;     /* bytes added to where it pushes results */
     int32_t result_tiles = 0; /* added to how often the plan believes that a row arrives */
     int32_t h_tiles = 0;      /* added to how many tiles the plan believes a block of activations has */
-    bool stale_x = false;     /* reads its own tokens where those of the call before are */
+    bool stale_x = false;     /* takes its own tokens from where those of the call before are */
+    bool swapped = false;     /* keeps gate for up and up for gate */
 };
 
 class fused_group {
@@ -60,9 +62,14 @@ class fused_group {
     /* What the rank's host was told of the call, and the last of it: CALL_GOOD unless that call failed. */
     call_told told(size_t call, unsigned rank);
     call_result result(size_t call, unsigned rank);
+    uint32_t number_of(size_t call) const { return how.counted + (uint32_t)call + 1; }
+    /* "": the rank was told of a good call, nothing but its y was written and, of exact layers, y is the expected one.
+     */
+    std::string check_good(size_t call, unsigned rank, const fused_batch &batch, const std::vector<double> &expected);
+    std::string check_good(size_t call, const fused_batch &batch);
     /* What the rank's y holds: its elements; *untouched says whether all between them is still poison. */
     std::vector<uint16_t> y(size_t call, unsigned rank, bool *untouched);
-    std::vector<uint16_t> all_y(size_t call, bool *untouched);
+    std::vector<uint16_t> all_y(size_t call);
     plan_summary summary(unsigned rank);
     /* After the last call: "" when the kept rows are the tokens, gate and up what the oracle's formula gives, pads
      * zero, and combine slots without a row still `poison`. */
@@ -101,6 +108,7 @@ class fused_group {
     template <class type> type *room(unsigned rank, size_t count);
     template <class type> type *zeros(unsigned rank, size_t count);
     template <class type> type *copy_of(unsigned rank, const type *from, size_t count);
+    void count_from(void *memory, size_t bytes);
     void lay_segments();
     void make_rank(unsigned rank);
     void make_maps(unsigned rank);

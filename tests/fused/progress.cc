@@ -1,0 +1,180 @@
+/* Forward calls while other kernels hold multiprocessors, on simulated GPUs: they end with whatever part of their CTAs
+ * can run, also when the other kernel waits for a peer that starts it only after the call. And many calls in a row,
+ * with ranks that run ahead.
+ *
+ *     fused_progress [SCHEDULES [FIRST_SEED]] */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "group.h"
+#include "hold.h"
+
+extern "C" void hold(const hold_params &p);
+
+namespace {
+
+const unsigned MULTIPROCESSORS = 4;
+
+struct setting {
+    unsigned world;
+    uint64_t seed;
+    fused_layer layer;
+    fused_group group;
+    rig_random draws;
+
+    setting(unsigned ranks, uint64_t s, unsigned resident)
+        : world(ranks), seed(s), layer(make_layer(64 * (1 + (int64_t)(s % 3)), 64, 2 * ranks, 2, true, s)),
+          group(layer, options_of(ranks, s), machine_of(ranks, s, resident)), draws(rig_seed(s)) {}
+
+    static group_options options_of(unsigned ranks, uint64_t s) {
+        group_options options;
+        options.world = ranks;
+        options.max_tokens = 8;
+        options.ctas = {1 + (unsigned)(s % 6), MULTIPROCESSORS};
+        options.programmatic = s % 2 == 0;
+        options.counted = s % 4 < 2 ? 0 : ~0u;
+        return options;
+    }
+    static sim::options machine_of(unsigned ranks, uint64_t s, unsigned resident) {
+        sim::options options;
+        options.seed = s;
+        options.devices = ranks;
+        options.multiprocessors = MULTIPROCESSORS;
+        options.resident = resident;
+        options.check_order = s % 4 == 0;
+        return options;
+    }
+
+    std::vector<fused_batch> draw(size_t calls) {
+        std::vector<fused_batch> batches;
+        for (size_t call = 0; call < calls; call++) {
+            std::vector<int64_t> tokens;
+            for (unsigned r = 0; r < world; r++)
+                tokens.push_back(rig_below(&draws, 9));
+            batches.push_back(make_batch(layer, tokens, (rig_routing)(call % (RIG_HOLES + 1)), rig_next(&draws)));
+            group.prepare(batches[call], call % 2 == 0 ? 0xff : 0x7f);
+        }
+        return batches;
+    }
+
+    uint32_t *counter(unsigned device) {
+        uint32_t *memory = (uint32_t *)group.machine().allocate((int)device, sizeof *memory);
+        group.machine().fill(memory, 0, sizeof *memory);
+        return memory;
+    }
+
+    void launch_hold(sim::stream s, const hold_params &p, unsigned ctas) {
+        group.machine().launch(s, sim::launch_of(hold, "hold", p, ctas, HOLD_THREADS, 0));
+    }
+
+    std::string fault() {
+        const auto &reports = group.machine().reports();
+        return reports.empty() ? "" : sim::describe(reports.front());
+    }
+
+    std::string check(const std::vector<fused_batch> &batches) {
+        std::string wrong = group.finish();
+        for (size_t call = 0; call < batches.size() && wrong.empty(); call++)
+            wrong = group.check_good(call, batches[call]);
+        return wrong;
+    }
+};
+
+/* On each rank another number of multiprocessors is held, up to all but one, until all calls have ended. */
+std::string calls_end_beside_holders(unsigned world, uint64_t seed) {
+    setting s(world, seed, MULTIPROCESSORS);
+    sim::machine &gpus = s.group.machine();
+    std::vector<uint32_t *> until;
+    for (unsigned r = 0; r < world; r++) {
+        const unsigned held = (unsigned)(seed + r * (MULTIPROCESSORS - 1)) % MULTIPROCESSORS;
+        uint32_t *holding = s.counter(r), now = 0;
+        until.push_back(s.counter(r));
+        if (held == 0)
+            continue;
+        s.launch_hold(gpus.create_stream(r), {{holding}, 1, until[r], 1}, held);
+        while (now < held && gpus.run(1000) != sim::state::faulted)
+            gpus.read_flag(&now, holding);
+    }
+    const std::vector<fused_batch> batches = s.draw(3);
+    for (size_t call = 0; call < batches.size(); call++)
+        s.group.launch_all(call);
+    for (unsigned r = 0; r < world; r++)
+        if (!gpus.finish_stream(gpus.default_stream(r)))
+            return s.fault();
+    for (uint32_t *let_go : until)
+        gpus.write_flag(let_go, 1);
+    return s.check(batches);
+}
+
+/* A kernel that meets its peers holds multiprocessors. Even ranks start it before their calls, odd ones after them. */
+std::string calls_end_beside_a_collective(unsigned world, uint64_t seed) {
+    setting s(world, seed, MULTIPROCESSORS);
+    sim::machine &gpus = s.group.machine();
+    const unsigned held = 1 + (unsigned)(seed % (MULTIPROCESSORS - 1));
+    hold_params p = {};
+    std::vector<sim::stream> streams;
+    p.peers = world;
+    p.count = world * held;
+    for (unsigned r = 0; r < world; r++) {
+        p.tell[r] = s.counter(r);
+        streams.push_back(gpus.create_stream(r));
+    }
+    const std::vector<fused_batch> batches = s.draw(3);
+    for (unsigned r = 0; r < world; r++) {
+        p.until = p.tell[r];
+        if (r % 2 == 0)
+            s.launch_hold(streams[r], p, held);
+        for (size_t call = 0; call < batches.size(); call++)
+            s.group.launch(call, r);
+        if (r % 2 == 1) {
+            gpus.wait(streams[r], gpus.record(gpus.default_stream(r)));
+            s.launch_hold(streams[r], p, held);
+        }
+    }
+    return s.check(batches);
+}
+
+/* All queued at once; one rank's calls are launched one by one, each a while after the one before. */
+std::string many_calls_end(unsigned world, uint64_t seed) {
+    setting s(world, seed, 0);
+    const std::vector<fused_batch> batches = s.draw(12);
+    const unsigned slow = (unsigned)(seed % world);
+    for (size_t call = 0; call < batches.size(); call++)
+        for (unsigned r = 0; r < world; r++)
+            if (r != slow)
+                s.group.launch(call, r);
+    for (size_t call = 0; call < batches.size(); call++) {
+        s.group.machine().run((uint64_t)rig_below(&s.draws, 100000));
+        s.group.launch(call, slow);
+    }
+    return s.check(batches);
+}
+
+} // namespace
+
+int main(int count, char **arguments) {
+    const char *scale = std::getenv("MMOE_TEST_SCALE");
+    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
+    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 1 : 8;
+    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const struct {
+        const char *name;
+        std::string (*hold)(unsigned world, uint64_t seed);
+    } cases[] = {{"beside holders", calls_end_beside_holders},
+                 {"beside a collective", calls_end_beside_a_collective},
+                 {"many calls", many_calls_end}};
+    unsigned failed = 0, tried = 0;
+    for (const auto &one : cases)
+        for (uint64_t seed = first; seed < first + seeds; seed++, tried++) {
+            const unsigned world = seed % 4 == 3 ? 4 : 2;
+            const std::string wrong = one.hold(world, seed);
+            if (!wrong.empty())
+                std::printf("%s, W %u, seed %llu: %s\n", one.name, world, (unsigned long long)seed, wrong.c_str());
+            failed += !wrong.empty();
+        }
+    std::printf("%u schedules tried: %u failed\n", tried, failed);
+    return failed > 0;
+}
