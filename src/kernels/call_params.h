@@ -87,7 +87,8 @@ struct call_told {
 /* A rank's own, on its device. */
 struct call_state {
     uint32_t call;             /* n: the current or last one */
-    struct call_result result; /* of call n so far */
+    struct call_result result; /* of call n before its main kernel */
+    uint32_t gave_up;          /* 1: the last call was given up in its main kernel */
     int32_t tokens[CALL_MAX_WORLD];
     uint32_t rows_target[CALL_MAX_WORLD], dw_target[CALL_MAX_WORLD]; /* arrivals from each rank that end call n */
     uint32_t stopping; /* 1: one of this rank's threads tells all ranks that it gives up */

@@ -105,12 +105,9 @@ MM_DEVICE bool is_futile(const forward_params &p, uint32_t outcome) {
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
     if (thread_index() == 0)
         fused_barriers_init();
-    grid_dependency_wait();
-    /* Once for all threads: a CTA that has already given up may change it. */
-    if (thread_index() == 0)
-        smem_store_u32(smem_base() + OUTCOME_OFFSET, load_acquire_gpu(&p.group.state->result.outcome));
     cta_sync();
-    const uint32_t outcome = smem_load_u32(smem_base() + OUTCOME_OFFSET);
+    grid_dependency_wait();
+    const uint32_t outcome = load_u32(&p.group.state->result.outcome);
     if (is_futile(p, outcome))
         return;
     const bool good = outcome == CALL_GOOD, met = good || outcome == CALL_CAPACITY;

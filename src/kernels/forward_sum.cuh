@@ -105,11 +105,18 @@ MM_DEVICE bool ends_last(const forward_params &p) {
     return tell_consumers(ended) == cta_count();
 }
 
+/* After the last CTA. */
+MM_DEVICE call_result final_result(const forward_params &p) {
+    const call_state *state = p.group.state;
+    const uint32_t call = load_u32(&state->call);
+    if (load_u32_l2(&state->gave_up) != 0)
+        return {CALL_STOPPED, stopped_by(p.group) - 1, 0, call};
+    return {load_u32(&state->result.outcome), load_u32(&state->result.rank), load_u32(&state->result.rows), call};
+}
+
 /* A call that failed anywhere on this rank leaves nothing that looks like a result. */
 MM_DEVICE void close_call(const forward_params &p) {
-    call_state *state = p.group.state;
-    const call_result result = {load_u32_l2(&state->result.outcome), load_u32_l2(&state->result.rank),
-                                load_u32_l2(&state->result.rows), load_u32(&state->call)};
+    const call_result result = final_result(p);
     if (result.outcome != CALL_GOOD)
         fill_nan(p);
     barrier_sync(CONSUMERS, CONSUMER_THREADS);
@@ -119,11 +126,10 @@ MM_DEVICE void close_call(const forward_params &p) {
         tell_end(p.group, result.call);
 }
 
+/* A CTA that begins late still finds that the call is good, and does its part. */
 MM_DEVICE void note_stop(const call_group &group) {
-    if (first_consumer_warp() && lane_index() == 0) {
-        store_release_gpu(&group.state->result.rank, stopped_by(group) - 1);
-        store_release_gpu(&group.state->result.outcome, CALL_STOPPED);
-    }
+    if (first_consumer_warp() && lane_index() == 0)
+        store_release_gpu(&group.state->gave_up, 1);
 }
 
 /* By all consumers, after their last task. `good`: the call could be made at all. */

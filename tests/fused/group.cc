@@ -283,7 +283,7 @@ plan_params fused_group::plan_of(size_t call, unsigned r) const {
     return p;
 }
 
-forward_params fused_group::forward_of(size_t call, unsigned r) const {
+forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) const {
     const rank_memory &m = ranks[r];
     const rank_call &c = calls[call].ranks[r];
     forward_params p = {};
@@ -313,6 +313,8 @@ forward_params fused_group::forward_of(size_t call, unsigned r) const {
     p.intermediate = (uint32_t)layer.intermediate;
     p.top_k = (uint32_t)layer.top_k;
     p.tokens = c.tokens;
+    p.tentative = tentative;
+    p.row_room = row_room;
     p.keep = how.keep;
     p.clamp = layer.limit > 0;
     p.limit = (float)layer.limit;
@@ -325,7 +327,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
                            size_t shared_bytes) {
         l = sim::launch_of(kernel, name, p, ctas, threads, shared_bytes);
         l.programmatic = how.programmatic;
-        if (stage == FORWARD)
+        if (stage == FORWARD || stage == FORWARD_IF_ROOM)
             l.roles = {"load", "idle", "fetch", "store"};
         gpus.launch(gpus.default_stream(r), l);
     };
@@ -348,8 +350,8 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     case GIVE_UP:
         return queue(mm_call_stop, "mm_call_stop", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
     default:
-        return queue(mm_forward, "mm_forward", forward_of(call, r), how.ctas[r % how.ctas.size()], FUSED_THREADS,
-                     FUSED_SMEM_BYTES);
+        return queue(mm_forward, "mm_forward", forward_of(call, r, stage == FORWARD_IF_ROOM),
+                     how.ctas[r % how.ctas.size()], FUSED_THREADS, FUSED_SMEM_BYTES);
     }
 }
 

@@ -31,8 +31,9 @@ struct group_options {
     uint64_t arrive_ns = 600ull * 1000 * 1000 * 1000, progress_ns = 30ull * 1000 * 1000 * 1000;
 };
 
-/* The kernels of a call, in order; GIVE_UP may take the place of the last one. */
-enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, GIVE_UP };
+/* The kernels of a call, in order. In the place of the last one there may be another: mm_forward as it is launched
+ * before the host knows whether there is room, or what tells that the host gives up. */
+enum call_stage { OPEN, ENTER, MEET, COUNT, PLACE, FORWARD, FORWARD_IF_ROOM, GIVE_UP };
 
 /* What a rank does otherwise than it should. */
 struct misdeed {
@@ -118,7 +119,7 @@ class fused_group {
     call_group group_of(size_t call, unsigned rank) const;
     enter_params enter_of(size_t call, unsigned rank) const;
     plan_params plan_of(size_t call, unsigned rank) const;
-    forward_params forward_of(size_t call, unsigned rank) const;
+    forward_params forward_of(size_t call, unsigned rank, bool tentative) const;
     void launch_stage(size_t call, unsigned rank, call_stage stage);
 
     const fused_layer &layer;
