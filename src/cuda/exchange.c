@@ -61,12 +61,10 @@ static struct enter_params enter_params_of(const struct mm_cuda_call *call) {
         .group = mm_cuda_call_group(call),
         .header = header_of(call),
         .top_k = call->top_k,
-        .hidden = call->hidden,
         .experts = (uint32_t)call->layer->config.experts,
         .check_weights = (uint32_t)call->layer->config.check_weights,
         .ids_slot = layout->ids + rank * layout->ids_stride,
         .weights_slot = layout->weights + rank * layout->weights_stride,
-        .x_slot = layout->x,
         .first_faults = workspace->first_faults,
         .ctas_done = workspace->ctas_done,
     };
@@ -80,22 +78,58 @@ static unsigned enter_ctas(const struct mm_cuda_call *call) {
 static mmoe_status launch_enter(const struct mm_cuda_call *call, const struct enter_params *params) {
     const struct mm_cuda_grid grid = {
         .ctas = enter_ctas(call), .threads = ENTER_THREADS, .shared_bytes = ENTER_SHARED_BYTES, .overlapping = true};
-    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
-    if (status == MMOE_OK) {
-        status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);
-    }
+    mmoe_status status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);
     return status == MMOE_OK ? launch_one(call, MM_KERNEL_CALL_MEET) : status;
+}
+
+/* Whether the slot is read at all. */
+static bool copies_x(const struct mm_cuda_call *call) {
+    return call->group->world > 1 || call->own_x == 0;
+}
+
+/* Beside the call's stream, from where the slot may be written on. */
+static mmoe_status launch_copy(const struct mm_cuda_call *call, const mmoe_tensor *x) {
+    static const char doing[] = "copying tokens beside the call";
+    const struct mm_driver *driver = &call->gpu->driver;
+    const struct mm_cuda_group *cuda = call->cuda;
+    const struct copy_params params = {
+        .group = mm_cuda_call_group(call),
+        .x = mm_strided(x),
+        .tokens = call->tokens,
+        .hidden = call->hidden,
+        .x_slot = cuda->layout.x,
+        .ctas_done = cuda->workspace.ctas_copied,
+    };
+    const struct mm_cuda_grid grid = {.ctas = enter_ctas(call), .threads = ENTER_THREADS};
+    struct mm_cuda_call beside = *call;
+    beside.stream = cuda->side;
+    mmoe_status status = MM_CU(driver, cuEventRecord, doing, cuda->opened, call->stream);
+    if (status == MMOE_OK) {
+        status = MM_CU(driver, cuStreamWaitEvent, doing, cuda->side, cuda->opened, 0);
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_launch(&beside, MM_KERNEL_CALL_COPY, grid, &params);
+    }
+    return status == MMOE_OK ? MM_CU(driver, cuEventRecord, doing, cuda->copied, cuda->side) : status;
 }
 
 mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args) {
     struct enter_params params = enter_params_of(call);
     params.ids = mm_strided(&args->ids);
     params.weights = mm_strided(&args->weights);
-    params.x = mm_strided(&args->x);
     params.wide = args->ids.dtype == MMOE_I64;
     params.tokens = call->tokens;
-    params.copy_x = call->own_x == mm_cuda_segment(call, call->group->rank) + call->cuda->layout.x;
-    return launch_enter(call, &params);
+    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
+    if (status == MMOE_OK && copies_x(call)) {
+        status = launch_copy(call, &args->x);
+    }
+    return status == MMOE_OK ? launch_enter(call, &params) : status;
+}
+
+mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call) {
+    return copies_x(call) ? MM_CU(&call->gpu->driver, cuStreamWaitEvent, "awaiting the copy of the tokens",
+                                  call->stream, call->cuda->copied, 0)
+                          : MMOE_OK;
 }
 
 mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status) {
@@ -105,7 +139,10 @@ mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_statu
     snprintf(params.header.reason, sizeof params.header.reason, "%.*s", CALL_REASON_BYTES - 1, text);
     params.header.status = (int32_t)status;
     params.header.tokens = 0;
-    mmoe_status failed = launch_enter(call, &params);
+    mmoe_status failed = launch_one(call, MM_KERNEL_CALL_OPEN);
+    if (failed == MMOE_OK) {
+        failed = launch_enter(call, &params);
+    }
     return failed == MMOE_OK ? mm_fail(status, "%s", text) : failed;
 }
 

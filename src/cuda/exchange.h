@@ -12,9 +12,12 @@ struct call_group mm_cuda_call_group(const struct mm_cuda_call *call);
 /* A rank's shared memory from this device. */
 mm_cu_pointer mm_cuda_segment(const struct mm_cuda_call *call, int rank);
 
-/* Queues the beginning of a forward: its number, tokens, ids and weights to where the ranks look for them, the meeting
- * of all ranks. */
+/* Queues the beginning of a forward: its number, ids and weights to where the ranks look for them, the meeting of all
+ * ranks; and beside the call's stream the tokens, when anybody reads them in the slot. */
 mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args);
+
+/* Before the fused kernel, which leaves no room for the copy: what follows in the call's stream begins after it. */
+mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call);
 
 /* Queues a call that this rank refuses with the thread's error text. Returns `status` and restores the text, or what
  * failed. */

@@ -31,12 +31,10 @@ static bool has_fixed_capacity(const struct mm_cuda_call *call) {
     return call->layer->config.capacity_policy == MMOE_CAPACITY_FIXED;
 }
 
-/* Where this rank's tokens are read: where the caller has them, when no other rank reads them too and they lie as in a
- * slot. */
+/* Where this rank reads its tokens: where the caller has them, when they lie as in a slot. */
 static mm_cu_pointer own_x_of(const struct mm_cuda_call *call, const mmoe_tensor *x) {
     const bool like_slot = x->stride[1] == 1 && x->stride[0] == call->hidden && (uintptr_t)x->data % 16 == 0;
-    return call->group->world == 1 && like_slot ? (mm_cu_pointer)(uintptr_t)x->data
-                                                : mm_cuda_segment(call, call->group->rank) + call->cuda->layout.x;
+    return like_slot ? (mm_cu_pointer)(uintptr_t)x->data : 0;
 }
 
 /* Where the rows of this call go. Rows that are kept go to the saved state from the start. */
@@ -84,6 +82,9 @@ static mmoe_status exchange(struct mm_cuda_call *call, const mmoe_forward_args *
     }
     if (status == MMOE_OK) {
         status = mm_cuda_make_plan(call);
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_await_copy(call);
     }
     return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }

@@ -14,6 +14,7 @@ static const struct {
     unsigned shared_bytes;
 } kernels[MM_KERNELS] = {
     [MM_KERNEL_CALL_OPEN] = {"mm_call_open", 0},
+    [MM_KERNEL_CALL_COPY] = {"mm_call_copy", 0},
     [MM_KERNEL_CALL_ENTER] = {"mm_call_enter", ENTER_SHARED_BYTES},
     [MM_KERNEL_CALL_MEET] = {"mm_call_meet", 0},
     [MM_KERNEL_CALL_STOP] = {"mm_call_stop", 0},
@@ -62,7 +63,7 @@ static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
 
 static mmoe_status make_events(struct mm_cuda_group *cuda) {
     const struct mm_driver *driver = &cuda->gpu.driver;
-    mm_cu_event *plain[] = {&cuda->planned, &cuda->call_ends};
+    mm_cu_event *plain[] = {&cuda->opened, &cuda->copied, &cuda->planned, &cuda->call_ends};
     mmoe_status status = MM_CU(driver, cuStreamCreate, "making a stream", &cuda->side, MM_CU_STREAM_NON_BLOCKING);
     for (size_t i = 0; i < sizeof plain / sizeof plain[0] && status == MMOE_OK; i++) {
         status = MM_CU(driver, cuEventCreate, "making an event", plain[i], MM_CU_EVENT_WITHOUT_TIMING);
@@ -146,7 +147,7 @@ static void free_group(struct mm_cuda_group *cuda) {
             gpu->driver.cuEventDestroy(cuda->phase_ends[i]);
         }
     }
-    mm_cu_event plain[] = {cuda->planned, cuda->call_ends};
+    mm_cu_event plain[] = {cuda->opened, cuda->copied, cuda->planned, cuda->call_ends};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         if (plain[i] != NULL) {
             gpu->driver.cuEventDestroy(plain[i]);

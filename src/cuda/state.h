@@ -11,6 +11,7 @@
 
 enum mm_cuda_kernel {
     MM_KERNEL_CALL_OPEN,
+    MM_KERNEL_CALL_COPY,
     MM_KERNEL_CALL_ENTER,
     MM_KERNEL_CALL_MEET,
     MM_KERNEL_CALL_STOP,
@@ -57,6 +58,8 @@ struct mm_cuda_group {
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
     mm_cu_stream side;     /* for what goes on beside a call's stream */
+    mm_cu_event opened;    /* the current call has been opened */
+    mm_cu_event copied;    /* its tokens are in the slot */
     mm_cu_event planned;   /* the plan of the current call is there */
     mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
     mm_cu_stream stream;   /* its stream */
@@ -79,7 +82,7 @@ struct mm_cuda_call {
     uint32_t hidden, intermediate, top_k, tokens;
     struct mm_cuda_plan *plan;
     uint32_t pool_rows;  /* rows of the pools in use: the plan's, but at least one block */
-    mm_cu_pointer own_x; /* this rank's tokens, [T, H] contiguous */
+    mm_cu_pointer own_x; /* this rank's tokens, [T, H] contiguous; 0: they are in its slot */
     mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts;
     const mmoe_tensor *gate, *up, *down; /* the weights */
     int64_t maps_used;                   /* of weight_maps */

@@ -33,6 +33,7 @@ static size_t carve(uintptr_t block, const mmoe_group_config *config, int world,
         {&workspace->chunk_counts, MM_CUDA_PLAN_CTAS * (size_t)config->max_experts * sizeof *workspace->chunk_counts},
         {&workspace->first_faults, MM_CUDA_ENTER_CTAS * sizeof *workspace->first_faults},
         {&workspace->ctas_done, sizeof *workspace->ctas_done},
+        {&workspace->ctas_copied, sizeof *workspace->ctas_copied},
     };
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         memcpy(pieces[i].member, &next, sizeof next);

@@ -14,7 +14,8 @@ struct mm_cuda_workspace {
     int32_t *token_rows;    /* [W, Tmax, K] see struct plan_params */
     uint32_t *chunk_counts; /* [chunks, E] */
     uint32_t *first_faults; /* [CTAs] */
-    uint32_t *ctas_done;
+    uint32_t *ctas_done;    /* of mm_call_enter */
+    uint32_t *ctas_copied;  /* of mm_call_copy */
 };
 
 /* CTAs of the plan's kernels and of mm_call_enter, at most. */

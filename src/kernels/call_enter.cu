@@ -1,10 +1,8 @@
-/* The caller's tokens to this rank's slot; ids and weights, checked and narrowed, to the slots of all ranks; then the
- * header, and ready. */
+/* Ids and weights, checked and narrowed, to the slots of all ranks; then the header, and ready. */
 #include <stddef.h>
 
 #include "kernels/call_wait.cuh"
 #include "kernels/enter_params.h"
-#include "kernels/strided.cuh"
 
 #define NO_FAULT 0xffffffffu
 
@@ -47,27 +45,6 @@ MM_DEVICE uint32_t write_slots(const enter_params &p) {
         }
     }
     return first_fault;
-}
-
-/* A warp copies a row, WORDS of a lane in flight. */
-#define WORDS 8u
-
-MM_DEVICE void copy_tokens(const enter_params &p) {
-    const bool whole = is_whole(p.x);
-    bf16_t *slot = (bf16_t *)(p.group.segment[p.group.rank] + p.x_slot);
-    const uint32_t warps = ENTER_THREADS / 32;
-    for (uint32_t token = cta_index() * warps + warp_index(); token < p.tokens; token += cta_count() * warps)
-        for (uint32_t first = 8 * lane_index(); first < p.hidden; first += 8 * 32 * WORDS) {
-            u32x4 word[WORDS];
-#pragma unroll
-            for (uint32_t i = 0; i < WORDS; i++)
-                if (first + 8 * 32 * i < p.hidden)
-                    word[i] = load_eight(p.x, whole, token, first + 8 * 32 * i);
-#pragma unroll
-            for (uint32_t i = 0; i < WORDS; i++)
-                if (first + 8 * 32 * i < p.hidden)
-                    store_u32x4(slot + ((uint64_t)token * p.hidden + first + 8 * 32 * i), word[i]);
-        }
 }
 
 /* Aligned. */
@@ -127,10 +104,7 @@ MM_KERNEL(mm_call_enter, enter_params, ENTER_THREADS) {
     grid_launch_dependents();
     if (load_u32(&p.group.state->result.outcome) != CALL_GOOD)
         return;
-    const uint32_t own_fault = write_slots(p);
-    if (p.copy_x)
-        copy_tokens(p);
-    uint32_t first_fault = least_of_cta(own_fault);
+    uint32_t first_fault = least_of_cta(write_slots(p));
     if (warp_index() > 0)
         return;
     uint32_t ctas_done = 0;

@@ -1,6 +1,6 @@
 /* What the ranks of a group share in device memory to make calls together, and the parameters of the kernels that begin
- * a call: mm_call_open, mm_call_enter (enter_params.h), mm_call_meet. docs/protocol.md explains the protocol. C and
- * C++.
+ * a call: mm_call_open, mm_call_copy and mm_call_enter (enter_params.h), mm_call_meet. docs/protocol.md explains the
+ * protocol. C and C++.
  *
  * A rank's shared device memory begins with a struct call_control; every other part is found by its offset. All of it
  * is zero before the first call. Counters only grow and are compared wrap-safe; entry [s] is written by rank s alone.
@@ -38,6 +38,7 @@ struct call_header {
 enum call_step {
     CALL_AWAITS_LEFT = 1, /* the peers to leave the call before */
     CALL_AWAITS_READY,    /* the peers to come to this call */
+    CALL_AWAITS_TOKENS,   /* a peer's slot to be complete */
     CALL_AWAITS_ROWS,     /* token rows, which this rank fetches itself */
     CALL_AWAITS_H,        /* activations of this rank */
     CALL_AWAITS_RESULTS,  /* result rows of a peer */
@@ -53,6 +54,7 @@ struct call_stop {
 
 struct call_control {
     struct call_flag ready[CALL_MAX_WORLD], left[CALL_MAX_WORLD];
+    struct call_flag tokens_there[CALL_MAX_WORLD]; /* the number of the call for which a rank's slot is complete */
     struct call_flag rows_arrived[CALL_MAX_WORLD], dw_arrived[CALL_MAX_WORLD];
     struct call_flag stopped; /* 0, or 1 + the rank whose stop was the first to be told here */
     struct call_stop stop[CALL_MAX_WORLD];

@@ -25,6 +25,7 @@ struct row_fetcher {
     uint32_t wanted;        /* rows of the group that are still to be pulled, a bit each */
     uint32_t source, token; /* of the lane's row of the group */
     uint32_t pieces, piece; /* of a token; the next one of the row being pulled, 0: none is */
+    uint64_t there;         /* ranks whose tokens are known to be in their slots, a bit each */
     const unsigned char *from;
     fanned_rows rows;
     uint32_t issued, carried; /* pieces */
@@ -94,7 +95,29 @@ MM_DEVICE bool open_group(const forward_params &p, row_fetcher &f) {
     return true;
 }
 
-/* Opens the next row to be pulled. false: there is none. */
+/* Aligned. Until a rank's tokens are in its slot, for the copy engine too. false: the call has been stopped. */
+MM_DEVICE bool await_tokens(const forward_params &p, row_fetcher &f, uint32_t source) {
+    bool good = true;
+    if (lane_index() == 0) {
+        good = await_rank(p.group, &own_control(p.group)->tokens_there[source], load_u32(&p.group.state->call),
+                          CALL_AWAITS_TOKENS, source);
+        fence_async();
+    }
+    good = warp_ballot(!good) == 0;
+    f.there |= (uint64_t)good << source;
+    return good;
+}
+
+/* Where a rank's tokens are; NULL: the call has been stopped. */
+MM_DEVICE const unsigned char *tokens_of(const forward_params &p, row_fetcher &f, uint32_t source) {
+    if (source == p.group.rank && p.own_x != nullptr)
+        return (const unsigned char *)p.own_x;
+    if ((f.there >> source & 1) == 0 && !await_tokens(p, f, source))
+        return nullptr;
+    return p.group.segment[source] + p.x_slot;
+}
+
+/* Opens the next row to be pulled. false: there is none, or the call has been stopped. */
 MM_DEVICE bool open_row(const forward_params &p, row_fetcher &f) {
     while (f.wanted == 0)
         if (!open_group(p, f))
@@ -102,9 +125,10 @@ MM_DEVICE bool open_row(const forward_params &p, row_fetcher &f) {
     const uint32_t lane = lowest_bit(f.wanted);
     const uint32_t source = warp_shuffle(f.source, lane), token = warp_shuffle(f.token, lane);
     f.wanted &= f.wanted - 1;
-    const unsigned char *slot = source == p.group.rank ? (const unsigned char *)p.own_x
-                                                       : (const unsigned char *)p.group.segment[source] + p.x_slot;
-    f.from = slot + (uint64_t)token * p.hidden * sizeof(bf16_t);
+    const unsigned char *tokens = tokens_of(p, f, source);
+    if (tokens == nullptr)
+        return false;
+    f.from = tokens + (uint64_t)token * p.hidden * sizeof(bf16_t);
     const int32_t *rows = p.token_rows + (source * p.token_stride + token) * p.top_k;
     f.rows.low = lane_index() < p.top_k ? (int32_t)load_u32(rows + lane_index()) : -1;
     f.rows.high = lane_index() + 32 < p.top_k ? (int32_t)load_u32(rows + lane_index() + 32) : -1;

@@ -33,7 +33,7 @@ struct forward_params {
     const int32_t *token_rows; /* [W, token_stride, K]: row on this rank of each rank's slots; negative: none */
     uint64_t token_stride;     /* tokens */
     uint64_t x_slot, combine;  /* offsets in the segments: [T_r, H] and [T_r, K, H] bf16, of this layer's H and K */
-    const void *own_x;         /* this rank's tokens, [T, H] contiguous: its x slot, or the caller's */
+    const void *own_x;         /* this rank's tokens, [T, H] contiguous; NULL: they are in its x slot */
     struct strided_matrix y;   /* out: [T, H] bf16 */
     uint32_t hidden, intermediate, top_k, tokens;
     uint32_t tentative; /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */

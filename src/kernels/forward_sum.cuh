@@ -9,8 +9,10 @@
 #include "kernels/token_sum.cuh"
 
 #define SUM_TOKENS 4u /* that a warp takes at a time */
-#define SUM_SLOTS 8u  /* in flight in a lane */
-#define CONSUMERS 1   /* named barrier */
+#define SUM_SLOTS 8u  /* in flight in a lane, */
+#define SUM_STEPS 2u  /* of so many times eight columns */
+#define STEP_COLUMNS (8u * 32u)
+#define CONSUMERS 1 /* named barrier */
 #define CONSUMER_THREADS (32u * CONSUMER_WARPS)
 
 MM_DEVICE bool first_consumer_warp(void) {
@@ -43,31 +45,38 @@ MM_DEVICE uint32_t used_slots(const forward_params &p, uint32_t token, uint32_t 
     return warp_ballot(slot < p.top_k && (int32_t)load_u32(p.slots.row + token * p.top_k + slot) >= 0);
 }
 
-/* Eight columns from `col` on. */
-MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t low, uint32_t high,
-                           float (&sum)[8]) {
+/* The columns from `col` on, in steps; `results` are those of the token's first slot. */
+MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t col, uint64_t used,
+                           float (&sum)[SUM_STEPS][8]) {
     for (uint32_t first = 0; first < p.top_k; first += SUM_SLOTS) {
-        u32x4 eight[SUM_SLOTS];
-        const uint32_t used = (first < 32 ? low >> first : high >> (first - 32)) & ((1u << SUM_SLOTS) - 1);
+        u32x4 eight[SUM_STEPS][SUM_SLOTS];
 #pragma unroll
-        for (uint32_t i = 0; i < SUM_SLOTS; i++)
-            if (used >> i & 1)
-                eight[i] = load_u32x4_l2(results + (uint64_t)(first + i) * p.hidden);
+        for (uint32_t step = 0; step < SUM_STEPS; step++)
 #pragma unroll
-        for (uint32_t i = 0; i < SUM_SLOTS; i++)
-            if (used >> i & 1)
-                add_eight(sum, eight[i]);
+            for (uint32_t i = 0; i < SUM_SLOTS; i++)
+                if ((used >> (first + i) & 1) != 0 && col + step * STEP_COLUMNS < p.hidden)
+                    eight[step][i] =
+                        load_u32x4_l2(results + (uint64_t)(first + i) * p.hidden + col + step * STEP_COLUMNS);
+#pragma unroll
+        for (uint32_t step = 0; step < SUM_STEPS; step++)
+#pragma unroll
+            for (uint32_t i = 0; i < SUM_SLOTS; i++)
+                if ((used >> (first + i) & 1) != 0 && col + step * STEP_COLUMNS < p.hidden)
+                    add_eight(sum[step], eight[step][i]);
     }
 }
 
 MM_DEVICE void sum_token(const forward_params &p, bool whole, uint32_t token) {
-    const uint32_t low = used_slots(p, token, 0), high = p.top_k > 32 ? used_slots(p, token, 32) : 0;
+    const uint64_t low = used_slots(p, token, 0), high = p.top_k > 32 ? used_slots(p, token, 32) : 0;
     const bf16_t *results =
         (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
-    for (uint32_t col = 8 * lane_index(); col < p.hidden; col += 8 * 32) {
-        float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        sum_columns(p, results + col, low, high, sum);
-        store_eight(p.y, whole, token, col, round_eight(sum));
+    for (uint32_t col = 8 * lane_index(); col < p.hidden; col += SUM_STEPS * STEP_COLUMNS) {
+        float sum[SUM_STEPS][8] = {};
+        sum_columns(p, results, col, low | high << 32, sum);
+#pragma unroll
+        for (uint32_t step = 0; step < SUM_STEPS; step++)
+            if (col + step * STEP_COLUMNS < p.hidden)
+                store_eight(p.y, whole, token, col + step * STEP_COLUMNS, round_eight(sum[step]));
     }
 }
 
@@ -126,7 +135,6 @@ MM_DEVICE void close_call(const forward_params &p) {
         tell_end(p.group, result.call);
 }
 
-/* A CTA that begins late still finds that the call is good, and does its part. */
 MM_DEVICE void note_stop(const call_group &group) {
     if (first_consumer_warp() && lane_index() == 0)
         store_release_gpu(&group.state->gave_up, 1);

@@ -1,5 +1,6 @@
 # The kernel sources: each is compiled for the GPU and embedded in the library, and for the CPU into the simulated driver.
 set(mm_kernels
+  call_copy
   call_enter
   call_meet
   call_open

@@ -11,6 +11,7 @@
 #include "kernels/fused_shape.h"
 
 extern "C" void mm_call_open(const call_params &p);
+extern "C" void mm_call_copy(const copy_params &p);
 extern "C" void mm_call_enter(const enter_params &p);
 extern "C" void mm_call_meet(const call_params &p);
 extern "C" void mm_call_stop(const call_params &p);
@@ -124,6 +125,8 @@ void fused_group::make_rank(unsigned r) {
     count_from(m.work.h_in, blocks * sizeof *m.work.h_in);
     m.first_faults = room<uint32_t>(r, how.enter_ctas);
     m.ctas_done = zeros<uint32_t>(r, 1);
+    m.ctas_copied = zeros<uint32_t>(r, 1);
+    m.side = gpus.create_stream(r);
     m.chunk_counts = room<uint32_t>(r, how.world * how.chunks * experts);
     m.x_rows = room<unsigned char>(r, row_room * (size_t)layer.hidden * sizeof(uint16_t));
     m.h = room<unsigned char>(r, row_room * (size_t)layer.intermediate * sizeof(uint16_t));
@@ -237,19 +240,27 @@ enter_params fused_group::enter_of(size_t call, unsigned r) const {
     p.header.tokens = (int32_t)c.tokens;
     p.ids = {c.ids, {layer.top_k, 1}};
     p.weights = {c.weights, {layer.top_k, 1}};
-    p.x = {c.x, {layer.hidden, 1}};
     p.wide = 1;
     p.tokens = c.tokens;
     p.top_k = (uint32_t)layer.top_k;
-    p.hidden = (uint32_t)layer.hidden;
     p.experts = (uint32_t)layer.experts;
     p.check_weights = 1;
-    p.copy_x = how.world > 1 || !how.callers_x;
     p.ids_slot = ids_slot + r * part;
     p.weights_slot = weights_slot + r * part;
-    p.x_slot = x_slot;
     p.first_faults = ranks[r].first_faults;
     p.ctas_done = ranks[r].ctas_done;
+    return p;
+}
+
+copy_params fused_group::copy_of(size_t call, unsigned r) const {
+    const rank_call &c = calls[call].ranks[r];
+    copy_params p = {};
+    p.group = group_of(call, r);
+    p.x = {c.x, {layer.hidden, 1}};
+    p.tokens = c.tokens;
+    p.hidden = (uint32_t)layer.hidden;
+    p.x_slot = x_slot;
+    p.ctas_done = ranks[r].ctas_copied;
     return p;
 }
 
@@ -305,7 +316,7 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.token_stride = (uint64_t)how.max_tokens;
     p.x_slot = x_slot;
     p.combine = combine + m.wrong.combine;
-    p.own_x = how.callers_x ? (const void *)c.x : segments[r] + x_slot;
+    p.own_x = how.callers_x ? c.x : nullptr;
     if (m.wrong.stale_x)
         p.own_x = calls[call - 1].ranks[r].x;
     p.y = y_matrix(c);
@@ -319,6 +330,19 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.clamp = layer.limit > 0;
     p.limit = (float)layer.limit;
     return p;
+}
+
+bool fused_group::copies() const {
+    return how.world > 1 || !how.callers_x;
+}
+
+/* Beside what the rank's stream goes on with. */
+void fused_group::launch_copy(size_t call, unsigned r) {
+    rank_memory &m = ranks[r];
+    const copy_params p = copy_of(call, r);
+    gpus.wait(m.side, gpus.record(gpus.default_stream(r)));
+    gpus.launch(m.side, sim::launch_of(mm_call_copy, "mm_call_copy", p, how.enter_ctas, ENTER_THREADS, 0));
+    m.copied = gpus.record(m.side);
 }
 
 void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
@@ -335,7 +359,8 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     const unsigned plan_ctas = how.world * how.chunks, plan_threads = 32 * how.warps;
     switch (stage) {
     case OPEN:
-        return queue(mm_call_open, "mm_call_open", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
+        queue(mm_call_open, "mm_call_open", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
+        return copies() ? launch_copy(call, r) : void();
     case ENTER:
         return queue(mm_call_enter, "mm_call_enter", enter_of(call, r), how.enter_ctas, ENTER_THREADS,
                      ENTER_SHARED_BYTES);
@@ -350,6 +375,8 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     case GIVE_UP:
         return queue(mm_call_stop, "mm_call_stop", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
     default:
+        if (copies())
+            gpus.wait(gpus.default_stream(r), ranks[r].copied);
         return queue(mm_forward, "mm_forward", forward_of(call, r, stage == FORWARD_IF_ROOM),
                      how.ctas[r % how.ctas.size()], FUSED_THREADS, FUSED_SMEM_BYTES);
     }

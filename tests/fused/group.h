@@ -23,6 +23,7 @@ struct group_options {
     bool keep = false;          /* gate and up */
     bool map_an_expert = false; /* weights as a tensor map an expert */
     bool callers_x = false;     /* a rank's own tokens are read where the caller has them */
+    bool tentative = false;     /* mm_forward is launched before the host knows whether there is room */
     bool programmatic = false;  /* launches that may start early */
     y_layout layout = y_layout::CONTIGUOUS;
     unsigned enter_ctas = 2, chunks = 2, warps = 2;
@@ -84,7 +85,9 @@ class fused_group {
     struct rank_memory {
         call_state *state;
         call_work work;
-        uint32_t *first_faults, *ctas_done, *chunk_counts;
+        uint32_t *first_faults, *ctas_done, *ctas_copied, *chunk_counts;
+        sim::stream side; /* where its tokens are copied */
+        sim::event copied;
         unsigned char *x_rows, *h, *gate_up;
         plan_tables tables;
         plan_rows rows;
@@ -118,6 +121,9 @@ class fused_group {
     size_t y_elements(const rank_call &call) const;
     call_group group_of(size_t call, unsigned rank) const;
     enter_params enter_of(size_t call, unsigned rank) const;
+    copy_params copy_of(size_t call, unsigned rank) const;
+    bool copies() const; /* somebody reads tokens in their slots */
+    void launch_copy(size_t call, unsigned rank);
     plan_params plan_of(size_t call, unsigned rank) const;
     forward_params forward_of(size_t call, unsigned rank, bool tentative) const;
     void launch_stage(size_t call, unsigned rank, call_stage stage);

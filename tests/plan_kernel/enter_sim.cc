@@ -12,6 +12,7 @@
 #include "rig/random.h"
 #include "sim/sim.h"
 
+extern "C" void mm_call_copy(const copy_params &p);
 extern "C" void mm_call_enter(const enter_params &p);
 
 namespace {
@@ -135,6 +136,8 @@ class ranks {
         ctas_done = (uint32_t *)gpus.allocate((int)rank, sizeof *ctas_done);
         first_faults = (uint32_t *)gpus.allocate((int)rank, MOST_CTAS * sizeof *first_faults);
         gpus.fill(ctas_done, 0, sizeof *ctas_done);
+        ctas_copied = (uint32_t *)gpus.allocate((int)rank, sizeof *ctas_copied);
+        gpus.fill(ctas_copied, 0, sizeof *ctas_copied);
     }
 
     std::string call(input &in, unsigned ctas, uint32_t number) {
@@ -149,26 +152,37 @@ class ranks {
         p.header = in.header;
         p.ids = in.wide ? view_of<int64_t>(in.ids, upload(in.ids.memory)) : view_of<int32_t>(in.ids, upload(narrow));
         p.weights = view_of<float>(in.weights, upload(in.weights.memory));
-        p.x = view_of<uint16_t>(in.x, upload(in.x.memory));
         p.wide = in.wide;
         p.tokens = (uint32_t)in.tokens;
         p.top_k = (uint32_t)in.top_k;
-        p.hidden = (uint32_t)in.hidden;
         p.experts = (uint32_t)in.experts;
         p.check_weights = in.check_weights;
-        p.copy_x = in.copy_x;
         p.ids_slot = IDS;
         p.weights_slot = WEIGHTS;
-        p.x_slot = X;
         p.first_faults = first_faults;
         p.ctas_done = ctas_done;
         for (unsigned r = 0; r < world; r++)
             gpus.fill(segment[r] + sizeof(call_control), POISON, SEGMENT_BYTES - sizeof(call_control));
         gpus.launch(gpus.default_stream(rank),
                     sim::launch_of(mm_call_enter, "mm_call_enter", p, ctas, ENTER_THREADS, ENTER_SHARED_BYTES));
+        if (in.copy_x)
+            copy(in, ctas, p.group);
         if (!gpus.finish())
             return sim::describe(gpus.reports().front());
-        return compare(in, number);
+        const std::string wrong = compare(in, number);
+        copied_before = in.copy_x ? number : copied_before;
+        return wrong;
+    }
+
+    void copy(input &in, unsigned ctas, const call_group &group) {
+        copy_params p = {};
+        p.group = group;
+        p.x = view_of<uint16_t>(in.x, upload(in.x.memory));
+        p.tokens = (uint32_t)in.tokens;
+        p.hidden = (uint32_t)in.hidden;
+        p.x_slot = X;
+        p.ctas_done = ctas_copied;
+        gpus.launch(gpus.default_stream(rank), sim::launch_of(mm_call_copy, "mm_call_copy", p, ctas, ENTER_THREADS, 0));
     }
 
     static constexpr unsigned FEW_CTAS = 6, MOST_CTAS = 40; /* more than a warp has lanes */
@@ -232,6 +246,10 @@ class ranks {
             if (control.ready[from].value != (from == rank ? number : 0))
                 return "ready of rank " + std::to_string(from) + " on rank " + std::to_string(r) + " is " +
                        std::to_string(control.ready[from].value);
+        const uint32_t there = in.copy_x ? number : copied_before;
+        if (control.tokens_there[rank].value != there)
+            return "tokens of rank " + std::to_string(rank) + " are there in call " +
+                   std::to_string(control.tokens_there[rank].value) + ", expected " + std::to_string(there);
         return "";
     }
 
@@ -254,7 +272,8 @@ class ranks {
     unsigned world, rank;
     unsigned char *segment[CALL_MAX_WORLD];
     call_state *state;
-    uint32_t *ctas_done, *first_faults;
+    uint32_t *ctas_done, *ctas_copied, *first_faults;
+    uint32_t copied_before = 0; /* number of the last call that copied tokens */
 };
 
 std::string three_calls(uint64_t seed) {
