@@ -85,10 +85,11 @@ scenario random_scenario(uint64_t seed) {
     return s;
 }
 
-scenario plain_scenario(unsigned world, int64_t hidden, int64_t intermediate, int64_t local_experts, int64_t top_k) {
+scenario plain_scenario(unsigned world, int64_t most_tokens, int64_t hidden, int64_t intermediate,
+                        int64_t local_experts, int64_t top_k) {
     scenario s = {hidden, intermediate, local_experts, top_k, 0, true, true, {}, {}, 4, 0, true};
     s.group.world = world;
-    s.group.max_tokens = 6;
+    s.group.max_tokens = most_tokens;
     s.group.ctas = {3};
     for (const rig_routing routing : {RIG_UNIFORM, RIG_ONE_EXPERT, RIG_DUPLICATES})
         s.calls.push_back({routing, quirk::NONE});
@@ -219,9 +220,11 @@ int main(int count, char **arguments) {
     const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
     std::set<uint64_t> schedules;
     unsigned failed = 0;
-    /* A row in two pieces, and pieces that are not whole ones; K of more than a warp's lanes. */
-    failed += !passes(plain_scenario(2, 4160, 64, 2, 2), 1, &schedules);
-    failed += !passes(plain_scenario(2, 64, 192, 2, 64), 2, &schedules);
+    /* A row in two pieces, the second one short; K of more than a warp's lanes; more blocks than the lag of the tasks.
+     */
+    failed += !passes(plain_scenario(2, 6, 4160, 64, 2, 2), 1, &schedules);
+    failed += !passes(plain_scenario(2, 6, 64, 192, 2, 64), 2, &schedules);
+    failed += !passes(plain_scenario(2, 24, 64, 64, 40, 8), 3, &schedules);
     for (uint64_t seed = first; seed < first + seeds; seed++)
         failed += !passes(random_scenario(seed), seed, &schedules);
     std::printf("%zu schedules tried, three calls each: %u failed\n", schedules.size(), failed);
