@@ -135,6 +135,7 @@ MM_DEVICE void close_call(const forward_params &p) {
         tell_end(p.group, result.call);
 }
 
+/* A CTA that begins late still finds that the call is good, and does its part. */
 MM_DEVICE void note_stop(const call_group &group) {
     if (first_consumer_warp() && lane_index() == 0)
         store_release_gpu(&group.state->gave_up, 1);
