@@ -78,7 +78,7 @@ MM_DEVICE void consume(const forward_params &p) {
     task_queue queue = {0, 0};
     ring at = {0, 0};
     uint32_t turn = 0;
-    float d[128] = {};
+    float d[128];
     for (;;) {
         const fused_task task = queue_take(queue);
         if (task.kind == TASK_END)
@@ -87,10 +87,7 @@ MM_DEVICE void consume(const forward_params &p) {
         float weight[2] = {0, 0};
         if (down)
             load_row_weights(weight, p.rows.weight, (int32_t)(task.block * TILE_ROWS + warp_row()));
-        const uint32_t steps = (down ? p.intermediate : p.hidden) / TILE_DEPTH;
-        /* Rows of pads alone keep what is in the registers; nobody reads them, unless they are kept. */
-        const bool wanted = p.keep || warp_row() / 64 * 64 < task.rows;
-        multiply<K_MAJOR, K_MAJOR, fused_stages>(d, at, steps, wanted);
+        multiply<K_MAJOR, K_MAJOR, fused_stages>(d, at, (down ? p.intermediate : p.hidden) / TILE_DEPTH);
         if (down)
             stage_results(d, weight, turn);
         else if (p.clamp)

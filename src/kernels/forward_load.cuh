@@ -40,9 +40,8 @@ MM_DEVICE void load_stage(const forward_params &p, const fused_task &task, smem_
 
 MM_DEVICE void load_task(const forward_params &p, const fused_task &task, ring &at) {
     const bool gate_up = task.kind == TASK_GATE_UP;
-    const uint32_t expert = load_u32(p.rows.block_expert + task.block);
-    const weight_view first = weight_of(gate_up ? p.gate : p.down, expert);
-    const weight_view second = weight_of(gate_up ? p.up : p.down, expert);
+    const weight_view first = weight_of(gate_up ? p.gate : p.down, task.expert);
+    const weight_view second = weight_of(gate_up ? p.up : p.down, task.expert);
     const int32_t depth_end = (int32_t)(gate_up ? p.hidden : p.intermediate);
     fused_stages stages;
     for (int32_t depth = 0; depth < depth_end; depth += TILE_DEPTH) {
@@ -63,7 +62,7 @@ MM_DEVICE void load_tasks(const forward_params &p, uint32_t blocks) {
         fused_task task = forward_task_at(order, taken);
         if (task.kind == TASK_END)
             break;
-        task.rows = load_u32(p.rows.block_rows + task.block);
+        task.expert = load_u32(p.rows.block_expert + task.block);
         if (!await_operands(p, task))
             break;
         queue_put(queue, task);

@@ -26,7 +26,7 @@ MM_DEVICE fused_task tile_of_blocks(task_kind kind, uint32_t block, uint32_t ind
     return {(uint32_t)kind, block + index / tiles, index % tiles, 0};
 }
 
-/* Task `index`; TASK_END after the last one. Its rows are left open. */
+/* Task `index`; TASK_END after the last one. The expert is left open. */
 MM_DEVICE fused_task forward_task_at(const forward_order &order, uint32_t index) {
     const uint32_t up = order.gate_up_tiles, down = order.down_tiles;
     const uint32_t groups = (order.blocks - order.lead) / FORWARD_GROUP, in_groups = groups * FORWARD_GROUP;

@@ -27,9 +27,9 @@ struct fused_stages {
 
 enum task_kind { TASK_END, TASK_GATE_UP, TASK_DOWN };
 
-/* A tile: 128 rows of block `block`, of which `rows` are no pads, and the columns of number `tile`. */
+/* A tile: 128 rows of block `block` and the columns of number `tile`. */
 struct fused_task {
-    uint32_t kind, block, tile, rows;
+    uint32_t kind, block, tile, expert;
 };
 
 /* Tasks on their way from the load warp to the consumers and the store warp. */
@@ -57,7 +57,7 @@ MM_DEVICE smem_t queue_empty(uint32_t place) {
 /* By one thread; `at` begins with parity 1. */
 MM_DEVICE void queue_put(task_queue &at, const fused_task &task) {
     mbarrier_wait(queue_empty(at.place), at.parity);
-    smem_store_u32x4(queue_address(at.place), {task.kind, task.block, task.tile, task.rows});
+    smem_store_u32x4(queue_address(at.place), {task.kind, task.block, task.tile, task.expert});
     mbarrier_arrive(queue_full(at.place));
     queue_next(at);
 }

@@ -10,10 +10,9 @@ template <operand_major major> MM_DEVICE constexpr uint32_t slice_bytes(void) {
 }
 
 /* This warpgroup's 64 rows of the tile. One group of products stays in flight, so a stage is released a step late.
- * `steps` is at least 1. `stages` is the kind of ring, as tile.cuh has it. When the rows are not `wanted`, d stays as it
- * is. */
+ * `steps` is at least 1. `stages` is the kind of ring, as tile.cuh has it. */
 template <operand_major a_major, operand_major b_major, typename stages = cluster_stages>
-MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps, bool wanted = true) {
+MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps) {
     const wgmma_operand a_first = wgmma_operand_at<a_major>(stage_address(0) + (warpgroup_index() - 1) * BLOCK_BYTES);
     const wgmma_operand b_first = wgmma_operand_at<b_major>(stage_address(0) + STAGE_A_BYTES);
     stages ring_of;
@@ -22,15 +21,12 @@ MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps, bool wanted =
         mbarrier_wait(ring_of.full(at.stage), at.parity);
         const wgmma_operand a = wgmma_operand_add(a_first, at.stage * STAGE_BYTES);
         const wgmma_operand b = wgmma_operand_add(b_first, at.stage * STAGE_BYTES);
-        if (wanted) {
-            wgmma_fence();
+        wgmma_fence();
 #pragma unroll
-            for (uint32_t slice = 0; slice < TILE_DEPTH / 16; slice++)
-                wgmma_bf16<a_major, b_major>(d, wgmma_operand_add(a, slice * slice_bytes<a_major>()),
-                                             wgmma_operand_add(b, slice * slice_bytes<b_major>()),
-                                             slice > 0 || step > 0);
-            wgmma_commit();
-        }
+        for (uint32_t slice = 0; slice < TILE_DEPTH / 16; slice++)
+            wgmma_bf16<a_major, b_major>(d, wgmma_operand_add(a, slice * slice_bytes<a_major>()),
+                                         wgmma_operand_add(b, slice * slice_bytes<b_major>()), slice > 0 || step > 0);
+        wgmma_commit();
         wgmma_wait<1>();
         if (step > 0)
             ring_of.release(previous);
