@@ -27,7 +27,7 @@ MM_DEVICE void copy_tokens(const copy_params &p) {
 /* The CTA that is done last says so to all ranks. */
 MM_KERNEL(mm_call_copy, copy_params, ENTER_THREADS) {
     grid_dependency_wait();
-    if (stopped_by(p.group) != 0)
+    if (load_u32(&p.group.state->opened) == 0)
         return;
     copy_tokens(p);
     cta_sync();

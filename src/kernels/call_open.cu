@@ -15,6 +15,7 @@ MM_KERNEL(mm_call_open, call_params, CALL_THREADS) {
     const bool all_good = warp_ballot(!good) == 0;
     if (lane == 0) {
         store_u32(&group.state->call, before + 1);
+        store_u32(&group.state->opened, all_good);
         store_u32(&group.state->result.call, before + 1);
         store_u32(&group.state->result.outcome, all_good ? CALL_GOOD : CALL_STOPPED);
         store_u32(&group.state->result.rank, all_good ? 0 : stopped_by(group) - 1);

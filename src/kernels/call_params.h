@@ -89,6 +89,7 @@ struct call_told {
 /* A rank's own, on its device. */
 struct call_state {
     uint32_t call;             /* n: the current or last one */
+    uint32_t opened;           /* 1: all ranks have left call n-1: this rank may write where they read */
     struct call_result result; /* of call n before its main kernel */
     uint32_t gave_up;          /* 1: the last call was given up in its main kernel */
     int32_t tokens[CALL_MAX_WORLD];

@@ -203,6 +203,7 @@ class ranks {
     static call_state state_of(uint32_t number) {
         call_state now = {};
         now.call = now.result.call = number;
+        now.opened = 1;
         return now;
     }
 
