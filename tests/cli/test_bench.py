@@ -8,7 +8,8 @@ import sys
 
 from command import COMMAND, SOURCE, TINY, good, record
 
-PHASES = ["exchange", "plan", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total"]
+PHASES = ["exchange", "plan", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "fused",
+          "total"]
 
 
 def test_record():

@@ -295,8 +295,8 @@ static void report_body(struct rig_rank *rank, void *context) {
     RIG_EXPECT(rank, forward.rows == TOKENS * TOP_K && forward.padded_rows % MMOE_ROW_BLOCK == 0, "%lld rows of %lld",
                (long long)forward.rows, (long long)forward.padded_rows);
     RIG_EXPECT(rank,
-               forward.seconds_plan > 0 && forward.seconds_dispatch > 0 && forward.seconds_gate_up > 0 &&
-                   forward.seconds_down > 0 && forward.seconds_combine > 0 && forward.seconds_dgrad == 0,
+               forward.seconds_exchange > 0 && forward.seconds_plan > 0 && forward.seconds_fused > 0 &&
+                   forward.seconds_gate_up == 0 && forward.seconds_dgrad == 0,
                "times of the forward");
     RIG_EXPECT(rank,
                backward.seconds_dispatch > 0 && backward.seconds_dgrad > 0 && backward.seconds_wgrad > 0 &&

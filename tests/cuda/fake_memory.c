@@ -264,6 +264,19 @@ ANSWER(cuStreamSynchronize, mm_cu_stream stream) {
     return fake_failure(__func__);
 }
 
+ANSWER(cuStreamCreate, mm_cu_stream *stream, unsigned flags) {
+    (void)flags;
+    *stream = (mm_cu_stream)(uintptr_t)1;
+    fake_made(1);
+    return MM_CUDA_SUCCESS;
+}
+
+ANSWER(cuStreamDestroy_v2, mm_cu_stream stream) {
+    (void)stream;
+    fake_made(-1);
+    return MM_CUDA_SUCCESS;
+}
+
 ANSWER(cuEventCreate, mm_cu_event *event, unsigned flags) {
     (void)flags;
     *event = (mm_cu_event)(uintptr_t)1;
