@@ -8,7 +8,7 @@
 #define MM_KERNELS_FETCH_ROWS_CUH
 
 #include "kernels/call_end.cuh"
-#include "kernels/forward_params.h"
+#include "kernels/forward_trace.cuh"
 #include "kernels/fused_tile.cuh"
 
 #define FETCH_ROWS 8u /* of a group */
@@ -90,8 +90,10 @@ MM_DEVICE bool open_group(const forward_params &p, row_fetcher &f) {
     f.token = load_u32(p.rows.token + row);
     f.wanted = warp_ballot(first && primary == row);
     const uint32_t pads = warp_ballot(first && (int32_t)f.source < 0);
-    if (pads != 0)
+    if (pads != 0) {
         clear_pads(p, group * FETCH_ROWS, pads);
+        note(p.trace, TRACE_CLEAR_PADS, group * FETCH_ROWS / TILE_ROWS, 0, 0, count_bits(pads));
+    }
     return true;
 }
 
@@ -104,6 +106,7 @@ MM_DEVICE bool await_tokens(const forward_params &p, row_fetcher &f, uint32_t so
         fence_async();
     }
     good = warp_ballot(!good) == 0;
+    note(p.trace, TRACE_AWAIT_TOKENS, 0, 0, 0, 0, 0, 0, (uint64_t)1 << source);
     f.there |= (uint64_t)good << source;
     return good;
 }
@@ -132,6 +135,7 @@ MM_DEVICE bool open_row(const forward_params &p, row_fetcher &f) {
     const int32_t *rows = p.token_rows + (source * p.token_stride + token) * p.top_k;
     f.rows.low = lane_index() < p.top_k ? (int32_t)load_u32(rows + lane_index()) : -1;
     f.rows.high = lane_index() + 32 < p.top_k ? (int32_t)load_u32(rows + lane_index() + 32) : -1;
+    note_row(source, token);
     return true;
 }
 
@@ -153,6 +157,7 @@ MM_DEVICE bool pull_piece(const forward_params &p, row_fetcher &f) {
     if (f.piece == 0 && !open_row(p, f))
         return false;
     const uint32_t bytes = piece_bytes(p, f.piece);
+    note_departure(p.trace, f.issued, f.piece, bytes);
     if (lane_index() == 0) {
         const smem_t bar = carry_full(f.issued % CARRIES);
         mbarrier_arrive_expect(bar, bytes);
@@ -186,6 +191,7 @@ MM_DEVICE void carry_piece(const forward_params &p, row_fetcher &f) {
     const fanned_rows rows = {(int32_t)smem_load_u32(carry_rows(number)),
                               (int32_t)smem_load_u32(carry_rows(number) + 32 * 4)};
     mbarrier_wait(carry_full(number % CARRIES), number / CARRIES % 2);
+    note_arrival(p.trace, number);
     if (rows.low >= 0)
         bulk_store(row_at(p, rows.low) + piece * CARRY_BYTES, carry_address(number), bytes);
     if (rows.high >= 0)
@@ -193,6 +199,7 @@ MM_DEVICE void carry_piece(const forward_params &p, row_fetcher &f) {
     bulk_commit();
     bulk_wait_read<1>();
     warp_sync();
+    note_spread(p.trace, rows.low, rows.high, bytes);
     if (piece + 1 == f.pieces)
         count_token(p, f, rows);
 }
@@ -210,6 +217,8 @@ MM_DEVICE void finish_fetching(const forward_params &p, const row_fetcher &f) {
 
 /* `blocks` of rows, by one warp of each CTA. */
 MM_DEVICE void fetch_rows(const forward_params &p, uint32_t blocks) {
+    open_log(TRACE_FETCHER);
+    open_log(TRACE_FLIGHTS);
     row_fetcher f = {};
     f.groups = blocks * (TILE_ROWS / FETCH_ROWS);
     f.base = load_u32(&p.work.base->fetch);
@@ -229,6 +238,8 @@ MM_DEVICE void fetch_rows(const forward_params &p, uint32_t blocks) {
     count_rows(p, f.newer);
     warp_sync();
     finish_fetching(p, f);
+    close_log(p.trace, TRACE_FETCHER);
+    close_log(p.trace, TRACE_FLIGHTS);
 }
 
 #endif

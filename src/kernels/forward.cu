@@ -81,6 +81,7 @@ MM_DEVICE void consume(const forward_params &p) {
     float d[128];
     for (;;) {
         const fused_task task = queue_take(queue);
+        note_together(p.trace, TRACE_AWAIT_TASK);
         if (task.kind == TASK_END)
             return;
         const bool down = task.kind == TASK_DOWN;
@@ -88,12 +89,14 @@ MM_DEVICE void consume(const forward_params &p) {
         if (down)
             load_row_weights(weight, p.rows.weight, (int32_t)(task.block * TILE_ROWS + warp_row()));
         multiply<K_MAJOR, K_MAJOR, fused_stages>(d, at, (down ? p.intermediate : p.hidden) / TILE_DEPTH);
+        note_together(p.trace, down ? TRACE_MULTIPLY_DOWN : TRACE_MULTIPLY_GATE_UP, task.block, task.tile);
         if (down)
             stage_results(d, weight, turn);
         else if (p.clamp)
             stage_gate_up<true>(d, p, turn);
         else
             stage_gate_up<false>(d, p, turn);
+        note_together(p.trace, down ? TRACE_STAGE_DOWN : TRACE_STAGE_GATE_UP, task.block, task.tile);
     }
 }
 
@@ -102,7 +105,11 @@ MM_DEVICE bool is_futile(const forward_params &p, uint32_t outcome) {
     return p.tentative && (outcome != CALL_GOOD || load_u32(&p.tables.all->padded_rows) > p.row_room);
 }
 
+#if TRACED
+MM_KERNEL(mm_forward_traced, forward_params, FUSED_THREADS) {
+#else
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
+#endif
     if (thread_index() == 0)
         fused_barriers_init();
     cta_sync();
@@ -123,7 +130,9 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
             store_results(p);
     } else {
         registers_take<FUSED_CONSUMER_REGISTERS>();
+        open_consumer_log(p.trace);
         consume(p);
         finish_forward(p, good);
+        close_consumer_log(p.trace);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/call_wait.cuh"
 #include "kernels/forward_tasks.cuh"
+#include "kernels/forward_trace.cuh"
 #include "kernels/load.cuh"
 
 MM_DEVICE uint32_t take_task(const forward_params &p, uint32_t base) {
@@ -45,14 +46,18 @@ MM_DEVICE void load_task(const forward_params &p, const fused_task &task, ring &
     const int32_t depth_end = (int32_t)(gate_up ? p.hidden : p.intermediate);
     fused_stages stages;
     for (int32_t depth = 0; depth < depth_end; depth += TILE_DEPTH) {
+        const uint32_t wait = wait_begins();
         mbarrier_wait(stages.empty(at.stage), at.parity);
+        wait_ends(wait);
         mbarrier_arrive_expect(stages.full(at.stage), STAGE_BYTES);
         load_stage(p, task, stage_address(at.stage), stages.full(at.stage), depth, first, second);
         ring_next<FUSED_STAGES>(at);
     }
+    note(p.trace, gate_up ? TRACE_LOAD_GATE_UP : TRACE_LOAD_DOWN, task.block, task.tile);
 }
 
 MM_DEVICE void load_tasks(const forward_params &p, uint32_t blocks) {
+    open_log(TRACE_LOADER);
     const forward_order order = forward_order_of(blocks, p.hidden, p.intermediate);
     const uint32_t base = load_u32(&p.work.base->task);
     ring at = {0, 1};
@@ -65,11 +70,14 @@ MM_DEVICE void load_tasks(const forward_params &p, uint32_t blocks) {
         task.expert = load_u32(p.rows.block_expert + task.block);
         if (!await_operands(p, task))
             break;
+        note(p.trace, task.kind == TASK_GATE_UP ? TRACE_AWAIT_ROWS : TRACE_AWAIT_H, task.block, task.tile);
         queue_put(queue, task);
+        note(p.trace, TRACE_AWAIT_QUEUE, task.block, task.tile);
         taken = take_task(p, base); /* its latency passes while this task is loaded */
         load_task(p, task, at);
     }
     queue_put(queue, {TASK_END, 0, 0, 0});
+    close_log(p.trace, TRACE_LOADER);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include "kernels/gemm_params.h"
 #include "kernels/plan_params.h"
 #include "kernels/row_params.h"
+#include "kernels/trace_params.h"
 
 struct forward_params {
     struct call_group group;
@@ -41,6 +42,7 @@ struct forward_params {
     uint32_t keep;  /* 1: g and u are stored too */
     uint32_t clamp; /* 1: g is clipped at `limit`, u at +-limit */
     float limit;
+    struct trace_params trace; /* of mm_forward_traced, which does the same and records what it does */
 };
 
 #endif

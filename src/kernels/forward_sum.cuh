@@ -4,8 +4,7 @@
 #define MM_KERNELS_FORWARD_SUM_CUH
 
 #include "kernels/call_end.cuh"
-#include "kernels/forward_params.h"
-#include "kernels/fused_tile.cuh"
+#include "kernels/forward_trace.cuh"
 #include "kernels/token_sum.cuh"
 
 #define SUM_TOKENS 4u /* that a warp takes at a time */
@@ -89,12 +88,15 @@ MM_DEVICE uint32_t take_tokens(const forward_params &p, uint32_t base) {
 }
 
 MM_DEVICE void sum_tokens(const forward_params &p) {
+    note_together(p.trace, TRACE_AWAIT_RESULTS);
+    resume_log();
     const uint32_t base = load_u32(&p.work.base->sum);
     const bool whole = is_whole(p.y);
     for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
         const uint32_t next = take_tokens(p, base), end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
         for (uint32_t token = first; token < end; token++)
             sum_token(p, whole, token);
+        note(p.trace, TRACE_SUM, 0, 0, first, end - first);
         first = next;
     }
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/fused_shape.h"
 #include "kernels/tile.cuh"
+#include "kernels/trace.cuh"
 
 #define FUSED_PRODUCER_REGISTERS 56
 #define FUSED_CONSUMER_REGISTERS 224
@@ -95,7 +96,9 @@ MM_DEVICE uint32_t part_parity(uint32_t turn) {
 /* A consumer warp's next part, once it has been stored. */
 MM_DEVICE smem_t part_take(uint32_t turn) {
     const uint32_t part = part_of_turn(consumer_warp(), turn);
+    const uint32_t wait = wait_begins();
     mbarrier_wait(part_empty(part), part_parity(turn) ^ 1);
+    wait_ends(wait);
     return part_address(part);
 }
 

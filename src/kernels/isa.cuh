@@ -50,12 +50,13 @@ MM_DEVICE uint32_t warp_index(void);   /* aligned: thread_index() / 32, known to
 MM_DEVICE uint32_t lane_index(void);   /* thread_index() % 32 */
 MM_DEVICE uint32_t cta_index(void);    /* in the grid, one dimension */
 MM_DEVICE uint32_t cta_count(void);
-MM_DEVICE uint32_t cluster_rank(void); /* of this CTA in its cluster; 0 without clusters */
-MM_DEVICE smem_t smem_base(void);      /* start of dynamic shared memory, 1024-byte aligned */
-MM_DEVICE bool elect_one(void);        /* aligned: true in one lane of the warp */
-MM_DEVICE uint32_t clock_cycles(void); /* cycles of this SM, wraps */
-MM_DEVICE uint64_t clock_ns(void);     /* global timer, nanoseconds, coarse */
-MM_DEVICE void sleep_ns(uint32_t ns);  /* about that long, at most 1 ms */
+MM_DEVICE uint32_t cluster_rank(void);         /* of this CTA in its cluster; 0 without clusters */
+MM_DEVICE uint32_t multiprocessor_index(void); /* that this CTA runs on */
+MM_DEVICE smem_t smem_base(void);              /* start of dynamic shared memory, 1024-byte aligned */
+MM_DEVICE bool elect_one(void);                /* aligned: true in one lane of the warp */
+MM_DEVICE uint32_t clock_cycles(void);         /* cycles of this SM, wraps */
+MM_DEVICE uint64_t clock_ns(void);             /* global timer, nanoseconds, coarse */
+MM_DEVICE void sleep_ns(uint32_t ns);          /* about that long, at most 1 ms */
 
 /* ---- Warps and CTAs ------------------------------------------------------------------------------- */
 

@@ -15,6 +15,7 @@ MM_SPECIAL_U32(lane_index, "%laneid")
 MM_SPECIAL_U32(cta_index, "%ctaid.x")
 MM_SPECIAL_U32(cta_count, "%nctaid.x")
 MM_SPECIAL_U32(cluster_rank, "%cluster_ctarank")
+MM_SPECIAL_U32(multiprocessor_index, "%smid")
 #undef MM_SPECIAL_U32
 
 /* A shuffle from lane 0 tells the compiler that the value is the same in the whole warp. */

@@ -11,6 +11,7 @@ set(mm_kernels
   dx
   fill
   forward
+  forward_traced
   gate_up
   gather
   plan_count

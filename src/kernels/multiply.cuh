@@ -3,6 +3,7 @@
 #define MM_KERNELS_MULTIPLY_CUH
 
 #include "kernels/tile.cuh"
+#include "kernels/trace.cuh"
 
 /* Bytes from one 16-deep slice of an operand to the next. */
 template <operand_major major> MM_DEVICE constexpr uint32_t slice_bytes(void) {
@@ -18,7 +19,9 @@ MM_DEVICE void multiply(float (&d)[128], ring &at, uint32_t steps) {
     stages ring_of;
     uint32_t previous = 0;
     for (uint32_t step = 0; step < steps; step++) {
+        const uint32_t wait = wait_begins();
         mbarrier_wait(ring_of.full(at.stage), at.parity);
+        wait_ends(wait);
         const wgmma_operand a = wgmma_operand_add(a_first, at.stage * STAGE_BYTES);
         const wgmma_operand b = wgmma_operand_add(b_first, at.stage * STAGE_BYTES);
         wgmma_fence();

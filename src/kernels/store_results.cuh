@@ -5,6 +5,7 @@
 
 #include "kernels/call_wait.cuh"
 #include "kernels/forward_tasks.cuh"
+#include "kernels/forward_trace.cuh"
 #include "kernels/gate_up_tile.cuh"
 
 #define NO_PART 0xffffffffu
@@ -15,7 +16,9 @@ struct part_stores {
 };
 
 MM_DEVICE void await_part(uint32_t part, uint32_t turn) {
+    const uint32_t wait = wait_begins();
     mbarrier_wait(part_full(part), part_parity(turn));
+    wait_ends(wait);
 }
 
 MM_DEVICE void free_part(uint32_t part) {
@@ -65,6 +68,7 @@ MM_DEVICE void store_gate_up(const forward_params &p, const fused_task &task, pa
         store_columns(&p.up_out, task, p.intermediate, s);
     }
     stores_done(s);
+    note(p.trace, TRACE_STORE, task.block, task.tile);
     if (lane_index() == 0)
         add_release_gpu(p.work.h_in + task.block, 1);
 }
@@ -135,16 +139,28 @@ MM_DEVICE void push_results(const forward_params &p, const fused_task &task, par
             }
     s.turn += 2;
     stores_done(s);
+    note_push(p.trace, p.group, task, rows.source, bytes);
     count_results(p, rows);
 }
 
+/* For a trace alone: until then the warp has nothing to do. */
+MM_DEVICE void note_first_part(const forward_params &p, const part_stores &s, const fused_task &task) {
+    if (!TRACED)
+        return;
+    await_part(part_of_turn(0, s.turn), s.turn);
+    note(p.trace, TRACE_AWAIT_TILE, task.block, task.tile);
+}
+
 MM_DEVICE void store_results(const forward_params &p) {
+    open_log(TRACE_STORER);
     task_queue queue = {0, 0};
     part_stores stores = {0, NO_PART};
     for (;;) {
         const fused_task task = queue_take(queue);
+        note(p.trace, TRACE_AWAIT_TASK);
         if (task.kind == TASK_END)
-            return;
+            return close_log(p.trace, TRACE_STORER);
+        note_first_part(p, stores, task);
         if (task.kind == TASK_GATE_UP)
             store_gate_up(p, task, stores);
         else

@@ -28,6 +28,10 @@ MM_DEVICE uint32_t cta_count(void) {
 MM_DEVICE uint32_t cluster_rank(void) {
     return sim::cluster_rank();
 }
+/* Those of the simulator have no names: as many as there are CTAs. */
+MM_DEVICE uint32_t multiprocessor_index(void) {
+    return sim::cta_index();
+}
 MM_DEVICE smem_t smem_base(void) {
     return sim::SHARED_BASE;
 }

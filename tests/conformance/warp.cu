@@ -1,9 +1,9 @@
 /* Who a thread is, and what the lanes of a warp tell each other. */
 #include "tools.cuh"
 
-/* 12 words a thread. */
+/* 13 words a thread. */
 MM_KERNEL(warp_identity, parameters, 96) {
-    const uint32_t t = thread_index(), first = (cta_index() * cta_threads(p) + t) * 12;
+    const uint32_t t = thread_index(), first = (cta_index() * cta_threads(p) + t) * 13;
     put(p, first, t);
     put(p, first + 1, warp_index());
     put(p, first + 2, lane_index());
@@ -24,6 +24,7 @@ MM_KERNEL(warp_identity, parameters, 96) {
     const uint32_t votes = warp_ballot(chosen);
     put(p, first + 10, votes != 0 && (votes & (votes - 1)) == 0);
     put(p, first + 11, (votes >> lane_index() & 1) == (uint32_t)chosen);
+    put(p, first + 12, multiprocessor_index() < 1024);
 }
 
 /* Input: 2 words a lane, a value and the lane to read from. Output, words a lane: shuffle, 5 butterflies of integers, 5

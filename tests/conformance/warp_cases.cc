@@ -13,12 +13,12 @@ void add_identity(case_list &cases, uint32_t ctas, uint32_t cluster) {
     c.cluster = cluster;
     c.threads = 96;
     c.shared_bytes = 64;
-    c.after = image(ctas * c.threads * 12 * 4);
+    c.after = image(ctas * c.threads * 13 * 4);
     for (uint32_t cta = 0; cta < ctas; cta++)
         for (uint32_t t = 0; t < c.threads; t++) {
-            const uint32_t word[12] = {t, t / 32, t % 32, cta, ctas, cta % cluster, 0, 1, 1, 1, 1, 1};
-            for (uint32_t i = 0; i < 12; i++)
-                c.after.put(((cta * c.threads + t) * 12 + i) * 4, word[i]);
+            const uint32_t word[13] = {t, t / 32, t % 32, cta, ctas, cta % cluster, 0, 1, 1, 1, 1, 1, 1};
+            for (uint32_t i = 0; i < 13; i++)
+                c.after.put(((cta * c.threads + t) * 13 + i) * 4, word[i]);
         }
     cases.push_back(c);
 }
