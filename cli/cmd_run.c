@@ -56,6 +56,10 @@ static void run_rank(struct rank *rank, void *context) {
     share_close(&share);
 }
 
+static int output_count(const struct run *run) {
+    return run->problem->options->forward ? 1 : OUTPUTS;
+}
+
 static uint64_t total_checksum(const struct run *run, int output) {
     uint64_t sum = 0;
     for (int r = 0; r < run->problem->world; r++)
@@ -77,10 +81,12 @@ static int print_text(const struct run *run) {
     record_print_problem(run->problem, stdout);
     putchar('\n');
     phases_print(forward, world, "forward", stdout);
-    putchar('\n');
-    phases_print(backward, world, "backward", stdout);
+    if (!run->problem->options->forward) {
+        putchar('\n');
+        phases_print(backward, world, "backward", stdout);
+    }
     puts("\nchecksums");
-    for (int o = 0; o < OUTPUTS; o++)
+    for (int o = 0; o < output_count(run); o++)
         printf("%-4s %016" PRIx64 "\n", tensor_name(outputs[o]), total_checksum(run, o));
     return 0;
 }
@@ -92,8 +98,9 @@ static int print_json(const struct run *run) {
     char text[20];
     collect(run, forward, backward);
     json_object_set_new(record, "forward", phases_record(forward, world));
-    json_object_set_new(record, "backward", phases_record(backward, world));
-    for (int o = 0; o < OUTPUTS; o++) {
+    if (!run->problem->options->forward)
+        json_object_set_new(record, "backward", phases_record(backward, world));
+    for (int o = 0; o < output_count(run); o++) {
         snprintf(text, sizeof text, "%016" PRIx64, total_checksum(run, o));
         json_object_set_new(checksums, tensor_name(outputs[o]), json_string(text));
     }
@@ -103,7 +110,9 @@ static int print_json(const struct run *run) {
 
 int command_run(int argc, char **argv) {
     static const struct argp_option own[] = {
-        {"save", KEY_SAVE, "FOLDER", 0, "write every tensor there as .npy, inputs too", 0}, {0}};
+        {"forward", KEY_FORWARD, NULL, 0, "the forward alone", 0},
+        {"save", KEY_SAVE, "FOLDER", 0, "write every tensor there as .npy, inputs too", 0},
+        {0}};
     struct options options = {.command = "run"};
     struct problem problem;
     int code = problem_open(&problem, &options, own,

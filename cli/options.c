@@ -279,6 +279,9 @@ static int read_own(struct options *options, int key, char *text) {
     case KEY_SAVE:
         options->save = text;
         return *text ? 0 : bad("save", text, "the name of a folder");
+    case KEY_FORWARD:
+        options->forward = true;
+        return 0;
     case KEY_OUTPUT:
         options->output = text;
         return *text ? 0 : bad("output", text, "the name of a file");

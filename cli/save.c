@@ -100,8 +100,10 @@ static int remove_part(struct share *share, const char *folder, enum tensor tens
 
 typedef int file_step(struct share *share, const char *folder, enum tensor tensor);
 
+/* After a forward alone the gradients are not there. */
 static void each_tensor(struct share *share, const char *folder, file_step *step) {
-    for (int t = 0; t < TENSORS; t++)
+    const int count = share->problem->options->forward ? TENSOR_Y + 1 : TENSORS;
+    for (int t = 0; t < count; t++)
         step(share, folder, (enum tensor)t);
 }
 

@@ -134,8 +134,10 @@ bool share_both(struct share *share) {
     share_forward(share);
     if (!rank_all_well(rank))
         return false;
-    progress_label(rank_progress(rank), "backward", 0);
-    share_backward(share);
+    if (!share->problem->options->forward) {
+        progress_label(rank_progress(rank), "backward", 0);
+        share_backward(share);
+    }
     fetch_outputs(share);
     return rank_all_well(rank);
 }

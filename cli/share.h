@@ -28,8 +28,8 @@ void share_close(struct share *share);
 int share_forward(struct share *share);
 int share_backward(struct share *share);
 
-/* Collective: both, with progress shown, and their outputs in `data`. Returns whether every rank is well after them;
- * where one was not before, nothing is called. */
+/* Collective: both, or with --forward the first alone, with progress shown, and their outputs in `data`. Returns
+ * whether every rank is well after them; where one was not before, nothing is called. */
 bool share_both(struct share *share);
 
 #endif

@@ -7,6 +7,9 @@
 #define VERIFIED 6
 extern const enum tensor verified[VERIFIED];
 
+/* How many of them a problem has: all, or with --forward the first. */
+int verify_count(const struct problem *problem);
+
 /* Sums of squares, in the order of `verified`: of the differences from the oracle, and of the oracle's values. */
 struct verify_sums {
     double error[VERIFIED], norm[VERIFIED];

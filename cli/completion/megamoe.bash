@@ -35,8 +35,8 @@ _megamoe() {
         *)
             choices=$_megamoe_options
             case $command in
-                run) choices+=" --save" ;;
-                check) choices+=" --bound" ;;
+                run) choices+=" --forward --save" ;;
+                check) choices+=" --forward --bound" ;;
                 bench) choices+=" --iterations --warmup --output" ;;
             esac
             ;;

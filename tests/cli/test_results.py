@@ -75,6 +75,18 @@ def test_check_is_within_the_bound(arguments):
     assert all((line["error"] == 0) == empty for line in told["tensors"])
 
 
+def test_the_forward_alone(tmp_path):
+    told = record("check", *TINY, "--ranks=2", "--forward")
+    assert told["ok"] is True
+    assert [line["tensor"] for line in told["tensors"]] == ["y"]
+    assert 0 < told["tensors"][0]["error"] <= BOUND
+    both, alone = (record("run", *TINY, "--ranks=2", *more) for more in ([], ["--forward", f"--save={tmp_path}"]))
+    assert alone["checksums"] == {"y": both["checksums"]["y"]}
+    assert "backward" in both and "backward" not in alone
+    assert sorted(file.stem for file in tmp_path.iterdir()) == sorted(
+        ["x", "dy", "ids", "w", "W1", "W3", "W2", "y"])
+
+
 def test_check_prints_one_line_a_tensor():
     lines = [line.split() for line in good("check").splitlines()[2:]]
     assert [(line[0], line[1], line[3], line[-1]) for line in lines] == [

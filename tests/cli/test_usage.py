@@ -82,7 +82,7 @@ def test_bad_value_of_one_command(command, option, value, expected):
 
 def test_every_option_with_a_value_has_a_bad_one_here():
     tried = {f"--{row[0]}" for row in BAD_VALUES} | {f"--{row[1]}" for row in OWN_BAD_VALUES}
-    flags = {"--drop", "--json", "--progress", "--help", "--usage", "--version"}
+    flags = {"--drop", "--forward", "--json", "--progress", "--help", "--usage", "--version"}
     assert set().union(*map(options_of, COMMANDS)) == tried | flags
 
 
