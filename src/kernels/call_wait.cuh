@@ -46,8 +46,14 @@ MM_DEVICE void tell_stop(const call_group &group, uint32_t step, uint32_t culpri
     }
 }
 
-MM_DEVICE uint64_t patience_ns(const call_group &group, call_step step) {
-    return step == CALL_AWAITS_READY ? group.arrive_ns : group.progress_ns;
+/* Ranks that wait for each other in a row give up in the order that blames the first: who awaits tokens before who
+ * awaits the results that they become, and last who awaits what this rank itself does. */
+MM_DEVICE uint64_t patience_ns(const call_group &group, call_step step, uint32_t culprit) {
+    if (culprit == group.rank)
+        return 2 * group.progress_ns;
+    if (step == CALL_AWAITS_READY)
+        return group.arrive_ns;
+    return step == CALL_AWAITS_TOKENS ? group.progress_ns / 2 : group.progress_ns;
 }
 
 /* By one thread, until the counter has reached the target; false: the call has been stopped. `culprit` is the rank that
@@ -65,7 +71,7 @@ MM_DEVICE bool await(const call_group &group, const load &value, uint32_t target
             continue;
         if (stopped_by(group) != 0)
             return false;
-        if (clock_ns() - begin > patience_ns(group, step)) {
+        if (clock_ns() - begin > patience_ns(group, step, culprit)) {
             tell_stop(group, step, culprit);
             return false;
         }

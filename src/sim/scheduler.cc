@@ -2,6 +2,7 @@
 #include "sim/machine.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace sim {
 
@@ -10,10 +11,11 @@ namespace {
 /* The model makes it one load also where the simulator is in a shared library. */
 __attribute__((tls_model("initial-exec"))) thread_local thread *running_thread;
 
-/* How many times those who wait with an eye on something else are woken in vain, each time after twice the time up to
- * about half an hour: before the host hears of a stall, and before that is a deadlock. Who waits may look at the clock
- * only every few hundredth time. */
-const unsigned SHORT_PATIENCE = 2, LONG_PATIENCE = 1200, MOST_DOUBLINGS = 31;
+/* How many times those who wait with an eye on something else are woken in vain: before the host hears of a stall, and
+ * before that is a deadlock, which takes some hours of simulated time. It passes ever faster, but slowly so: who looks
+ * at the clock only every few hundredth time gives up after about as long as it meant to, and in that order. Those at
+ * an mbarrier are many, and rarely mean to give up. */
+const unsigned SHORT_PATIENCE = 2, LONG_PATIENCE = 30000, ROUNDS_A_DOUBLING = 1400, ROUNDS_OF_MBARRIERS = 64;
 
 /* Not inlined, so that no address of a thread-local object is kept across a switch: the caller of `run` may be another
  * thread next time. */
@@ -127,13 +129,15 @@ bool machine::impl::wake_the_patient() {
     }
     if (idle_rounds >= patience)
         return false;
-    nanoseconds += 1000ull << std::min(idle_rounds, MOST_DOUBLINGS);
-    idle_rounds++;
+    nanoseconds += (uint64_t)(1000 * std::exp2((double)idle_rounds / ROUNDS_A_DOUBLING));
+    const bool mbarriers = ++idle_rounds % ROUNDS_OF_MBARRIERS == SHORT_PATIENCE;
     bool any = false;
     for (const std::unique_ptr<cta> &c : ctas) {
         for (const std::unique_ptr<warp> &w : c->warps) {
             for (thread &t : w->lanes) {
-                if (t.waits == wait_for::MBARRIER || t.waits == wait_for::FLAG || t.waits == wait_for::SLEEP) {
+                const bool at_mbarrier = t.waits == wait_for::MBARRIER;
+                any |= at_mbarrier;
+                if (t.waits == wait_for::FLAG || t.waits == wait_for::SLEEP || (at_mbarrier && mbarriers)) {
                     t.woken_early = true;
                     make_ready(t);
                     any = true;

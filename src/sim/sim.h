@@ -163,8 +163,8 @@ class machine {
     /* The same, until this stream has nothing left: `idle` then. */
     state run_stream(stream s, uint64_t steps = ~0ull);
     /* After a stall, when the host has nothing to bring either: threads that wait for a deadline, or in a loop of their
-     * own, look again later in the next `run`; each time twice as much time has passed. false: they have looked many
-     * times in vain, and it is a deadlock. */
+     * own, look again later in the next `run`; each time a little more time passes. false: they have looked very often
+     * in vain, and it is a deadlock. */
     bool let_time_pass();
     /* Runs to the end, lets time pass, and reports a deadlock. true: done without a fault. */
     bool finish();

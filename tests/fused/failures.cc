@@ -258,23 +258,35 @@ void a_rank_never_comes(story &s) {
         s.expect_stopped(next, r, 2, CALL_AWAITS_READY, late);
 }
 
-/* A rank does everything but its forward kernel: the others miss its results. */
-void a_rank_dies_in_a_call(story &s) {
-    const unsigned dead = 0;
+/* A rank does not go on to the end of a call: the others miss what comes last of it. */
+void a_rank_stays_behind(story &s, unsigned dead, call_step missed) {
     const fused_batch b = s.batch();
     s.expect_good(s.call(b), b);
     const size_t call = s.prepare(b), next = s.prepare(b);
+    s.group.misdeed_of(dead).no_tokens = missed == CALL_AWAITS_TOKENS;
     s.group.launch(call, dead, OPEN, PLACE);
-    for (unsigned r = 1; r < s.ranks; r++)
-        s.launch(call, r);
+    for (unsigned r = 0; r < s.ranks; r++)
+        if (r != dead)
+            s.launch(call, r);
     s.finish();
-    for (unsigned r = 1; r < s.ranks && s.wrong.empty(); r++)
-        s.expect_stopped(call, r, 2, CALL_AWAITS_RESULTS, dead);
-    for (unsigned r = 1; r < s.ranks; r++)
-        s.group.launch(next, r);
+    for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++)
+        if (r != dead)
+            s.expect_stopped(call, r, 2, missed, dead);
+    for (unsigned r = 0; r < s.ranks; r++)
+        if (r != dead)
+            s.group.launch(next, r);
     s.finish_at_once();
-    for (unsigned r = 1; r < s.ranks && s.wrong.empty(); r++)
-        s.expect_stopped(next, r, 2, CALL_AWAITS_RESULTS, dead);
+    for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++)
+        if (r != dead)
+            s.expect_stopped(next, r, 2, missed, dead);
+}
+
+void a_rank_dies_in_a_call(story &s) {
+    a_rank_stays_behind(s, 0, CALL_AWAITS_RESULTS);
+}
+
+void a_rank_brings_no_tokens(story &s) {
+    a_rank_stays_behind(s, s.ranks - 1, CALL_AWAITS_TOKENS);
 }
 
 /* A rank that needs nothing of the dead one has its result, and learns in the next call. */
@@ -333,6 +345,7 @@ const named_story STORIES[] = {
     {"rows are dropped", rows_are_dropped, 1, CAPACITY - 3, true},
     {"a rank never comes", a_rank_never_comes, 2, PLAN_NO_CAPACITY, false},
     {"a rank dies in a call", a_rank_dies_in_a_call, 2, PLAN_NO_CAPACITY, false},
+    {"a rank brings no tokens", a_rank_brings_no_tokens, 2, PLAN_NO_CAPACITY, false},
     {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, PLAN_NO_CAPACITY, false},
     {"a host gives up", a_host_gives_up, 2, PLAN_NO_CAPACITY, false},
 };

@@ -360,7 +360,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     switch (stage) {
     case OPEN:
         queue(mm_call_open, "mm_call_open", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
-        return copies() ? launch_copy(call, r) : void();
+        return copies() && !ranks[r].wrong.no_tokens ? launch_copy(call, r) : void();
     case ENTER:
         return queue(mm_call_enter, "mm_call_enter", enter_of(call, r), how.enter_ctas, ENTER_THREADS,
                      ENTER_SHARED_BYTES);

@@ -23,7 +23,6 @@ struct group_options {
     bool keep = false;          /* gate and up */
     bool map_an_expert = false; /* weights as a tensor map an expert */
     bool callers_x = false;     /* a rank's own tokens are read where the caller has them */
-    bool tentative = false;     /* mm_forward is launched before the host knows whether there is room */
     bool programmatic = false;  /* launches that may start early */
     y_layout layout = y_layout::CONTIGUOUS;
     unsigned enter_ctas = 2, chunks = 2, warps = 2;
@@ -43,6 +42,7 @@ struct misdeed {
     uint64_t combine = 0;     /* bytes added to where it pushes results */
     int32_t result_tiles = 0; /* added to how often the plan believes that a row arrives */
     int32_t h_tiles = 0;      /* added to how many tiles the plan believes a block of activations has */
+    bool no_tokens = false;   /* does not copy them to its slot */
     bool stale_x = false;     /* takes its own tokens from where those of the call before are */
     bool swapped = false;     /* keeps gate for up and up for gate */
 };

@@ -208,6 +208,17 @@ void deadlines_pass(uint64_t seed) {
     }
 }
 
+/* Also for those who seldom look at the clock. */
+void deadlines_pass_in_order(uint64_t seed) {
+    sim::machine gpus(options_of(seed, 2));
+    uint32_t *flag = zeros(gpus, 0, 1), *came = zeros(gpus, 0, 2 * 32);
+    run(gpus, 1, wait_seldom_looking, {came, nullptr, flag, 3000000000u});
+    run(gpus, 0, wait_seldom_looking, {came + 32, nullptr, flag, 2000000000u});
+    CHECK(gpus.finish_stream(0));
+    CHECK(!gpus.stream_done(1));
+    CHECK(finished(gpus));
+}
+
 void a_stall_is_a_deadlock(uint64_t seed) {
     sim::machine gpus(options_of(seed));
     const words p = {nullptr, nullptr, zeros(gpus, 0, 1), 0};
@@ -351,6 +362,7 @@ int main(int count, char **arguments) {
         host_must_wait_before_it_reads(seed);
         residents_are_bounded(seed);
         deadlines_pass(seed);
+        deadlines_pass_in_order(seed);
         done_work_orders_arrivals(seed);
         machines_are_apart(seed);
     }
