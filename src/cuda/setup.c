@@ -228,6 +228,18 @@ static struct mm_cuda_pool_bytes most_bytes(const struct mmoe_layer *layer) {
 
 /* ---- Layer ---- */
 
+/* Results are counted a row and column tile at a time, and their counters compared through the sign of a difference. */
+static mmoe_status check_counters(const struct mmoe_layer *layer) {
+    const int64_t tiles = (layer->config.hidden + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int64_t results = layer->group->config.max_tokens * layer->config.top_k * tiles;
+    if (results <= INT32_MAX) {
+        return MMOE_OK;
+    }
+    return mm_fail(MMOE_UNSUPPORTED,
+                   "max_tokens * top_k * ceil(hidden / %d) is %lld, expected at most %d for backend \"cuda\"",
+                   TILE_COLUMNS, (long long)results, INT32_MAX);
+}
+
 /* With a fixed capacity calls allocate nothing. */
 static mmoe_status reserve_layer(struct mm_cuda_group *cuda, const struct mmoe_layer *layer) {
     mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->weight_maps, mm_weight_maps_bytes(layer->local_experts),
@@ -241,7 +253,10 @@ static mmoe_status reserve_layer(struct mm_cuda_group *cuda, const struct mmoe_l
 
 mmoe_status mm_cuda_layer_open(struct mmoe_layer *layer) {
     struct mm_cuda_group *cuda = layer->group->backend_state;
-    mmoe_status status = mm_gpu_enter(&cuda->gpu);
+    mmoe_status status = check_counters(layer);
+    if (status == MMOE_OK) {
+        status = mm_gpu_enter(&cuda->gpu);
+    }
     if (status == MMOE_OK) {
         status = reserve_layer(cuda, layer);
         mm_gpu_leave(&cuda->gpu);
