@@ -53,7 +53,7 @@ static mmoe_status map_weights(struct mm_cuda_call *call, struct forward_params 
         status = mm_map_weight(call, call->up, MM_WEIGHT_BY_ROWS, "up", &params->up);
     }
     if (status == MMOE_OK) {
-        status = mm_map_weight(call, call->down, MM_WEIGHT_BY_NEIGHBOURS, "down", &params->down);
+        status = mm_map_weight(call, call->down, MM_WEIGHT_BY_ROWS, "down", &params->down);
     }
     return status;
 }

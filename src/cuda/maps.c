@@ -44,26 +44,8 @@ mmoe_status mm_map_row_blocks(const struct mm_cuda_call *call, const struct mm_p
 
 /* ---- Weights ---- */
 
-/* Rows in blocks of 32, see struct forward_params; all experts one below another. */
-static struct tensor_map_desc describe_neighbours(const mmoe_tensor *weight, void *data, uint64_t count) {
-    const uint64_t row = (uint64_t)weight->stride[1] * sizeof(uint16_t);
-    const uint64_t rows = (uint64_t)weight->shape[1], cols = (uint64_t)weight->shape[2];
-    return (struct tensor_map_desc){
-        .base = data,
-        .dims = 5,
-        .element = TENSOR_BF16,
-        .swizzle = TENSOR_SWIZZLE_128B,
-        .size = {cols, 2, 4, 4, rows / 32 * count},
-        .stride = {row, 8 * row, 2 * row, 32 * row},
-        .box = {BLOCK, 2, 4, 4, 4},
-    };
-}
-
 /* `count` experts from `data` on. */
 static struct tensor_map_desc describe(const mmoe_tensor *weight, void *data, uint64_t count, enum mm_weight_use use) {
-    if (use == MM_WEIGHT_BY_NEIGHBOURS) {
-        return describe_neighbours(weight, data, count);
-    }
     const bool wide = weight->dtype == MMOE_F32;
     const uint64_t element = wide ? sizeof(float) : sizeof(uint16_t);
     const uint64_t rows = (uint64_t)weight->shape[1], cols = (uint64_t)weight->shape[2];
@@ -95,7 +77,7 @@ static mmoe_status encode_each(const struct mm_cuda_call *call, const mmoe_tenso
                                const char *name, struct tensor_map *maps) {
     mmoe_status status = MMOE_OK;
     for (int64_t e = 0; e < weight->shape[0] && status == MMOE_OK; e++) {
-        const struct tensor_map_desc desc = describe(weight, mm_expert_data(weight, e), 1, use);
+        const struct tensor_map_desc desc = describe(weight, weight->experts[e], 1, use);
         status = mm_tensor_map_encode(call->gpu, &desc, name, &maps[e]);
     }
     return status;
@@ -119,16 +101,10 @@ static mmoe_status map_each(struct mm_cuda_call *call, const mmoe_tensor *weight
     return status;
 }
 
-/* One map has a stride for the experts, unless it needs all its dimensions for the rows. */
-static bool needs_each(const mmoe_tensor *weight, enum mm_weight_use use) {
-    const bool contiguous = weight->shape[0] == 1 || weight->stride[0] == weight->shape[1] * weight->stride[1];
-    return weight->experts != NULL || (use == MM_WEIGHT_BY_NEIGHBOURS && !contiguous);
-}
-
 mmoe_status mm_map_weight(struct mm_cuda_call *call, const mmoe_tensor *weight, enum mm_weight_use use,
                           const char *name, struct weight_map *map) {
     *map = (struct weight_map){.each = NULL};
-    if (needs_each(weight, use)) {
+    if (weight->experts != NULL) {
         return map_each(call, weight, use, name, map);
     }
     const struct tensor_map_desc desc = describe(weight, weight->data, (uint64_t)weight->shape[0], use);

@@ -30,10 +30,9 @@ mmoe_status mm_map_row_blocks(const struct mm_cuda_call *call, const struct mm_p
 
 /* What a weight is used for decides its map. */
 enum mm_weight_use {
-    MM_WEIGHT_BY_ROWS,       /* its columns are contracted */
-    MM_WEIGHT_BY_COLUMNS,    /* its rows are contracted */
-    MM_WEIGHT_BY_NEIGHBOURS, /* like the first, in the order that the fused forward's W2 has */
-    MM_WEIGHT_GRADIENT       /* it is written */
+    MM_WEIGHT_BY_ROWS,    /* its columns are contracted */
+    MM_WEIGHT_BY_COLUMNS, /* its rows are contracted */
+    MM_WEIGHT_GRADIENT    /* it is written */
 };
 
 /* A weight [El, rows, cols]. One pointer an expert: the maps of all experts go to the group's device memory. */

@@ -37,36 +37,21 @@ template <bool clamp> MM_DEVICE void stage_gate_up(const float (&d)[128], const 
     }
 }
 
-MM_DEVICE u32x4 choose(bool first, const u32x4 &a, const u32x4 &b) {
-    return {first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w};
-}
-
-/* Eight neighbouring columns of one row, of the 32 from `block` on: the order in which W2's rows were loaded has put
- * them into one thread. */
-MM_DEVICE u32x4 weighted_eight(const float (&d)[128], uint32_t block, uint32_t half, float weight) {
-    uint32_t pair[4];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t at = (block * 4 + i) * 4 + half * 2;
-        pair[i] = pack_bf16(weight * d[at], weight * d[at + 1]);
-    }
-    return {pair[0], pair[1], pair[2], pair[3]};
-}
-
-/* Rows of 512 bytes. Odd rows write each pair of blocks in the other order, so that two rows don't meet in the banks.
- */
+/* Rows of 512 bytes, their 16-byte chunks in the order of combine_chunk(). */
 MM_DEVICE void stage_results(const float (&d)[128], const float (&weight)[2], uint32_t &turn) {
-    const uint32_t row = lane_index() / 4, column = lane_index() % 4 * 16;
-    const bool odd = row & 1;
+    const uint32_t row = lane_index() % 8, matrix = lane_index() / 8;
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
-        const smem_t at = part_take(turn) + row * (TILE_COLUMNS * 2) + column;
+        const smem_t at = part_take(turn) + row * (TILE_COLUMNS * 2);
 #pragma unroll
-        for (uint32_t block = 0; block < TILE_COLUMNS / 32; block += 2) {
-            const u32x4 first = weighted_eight(d, block, half, weight[half]);
-            const u32x4 second = weighted_eight(d, block + 1, half, weight[half]);
-            smem_store_u32x4(at + (block + odd) * 64, choose(odd, second, first));
-            smem_store_u32x4(at + (block + !odd) * 64, choose(odd, first, second));
+        for (uint32_t group = 0; group < TILE_COLUMNS / 8; group += 4) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t first = 4 * (group + i) + 2 * half;
+                pairs[i] = pack_bf16(weight[half] * d[first], weight[half] * d[first + 1]);
+            }
+            matrix_store(at + combine_chunk(group + matrix, row) * 16, pairs);
         }
         part_give(turn);
     }

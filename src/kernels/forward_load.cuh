@@ -32,10 +32,10 @@ MM_DEVICE void load_stage(const forward_params &p, const fused_task &task, smem_
         tma_load<3>(b, first.map, bar, {depth, column, first.expert});
         tma_load<3>(b + STAGE_B_BYTES / 2, second.map, bar, {depth, column, second.expert});
     } else {
-        const int32_t group = (first.expert * (int32_t)p.hidden + (int32_t)(task.tile * TILE_COLUMNS)) / 32;
+        const int32_t column = (int32_t)(task.tile * TILE_COLUMNS);
         tma_load<2>(stage, &p.h, bar, {depth, row});
-        tma_load<5>(b, first.map, bar, {depth, 0, 0, 0, group});
-        tma_load<5>(b + STAGE_B_BYTES / 2, first.map, bar, {depth, 0, 0, 0, group + TILE_COLUMNS / 2 / 32});
+        tma_load<3>(b, first.map, bar, {depth, column, first.expert});
+        tma_load<3>(b + STAGE_B_BYTES / 2, first.map, bar, {depth, column + TILE_COLUMNS / 2, first.expert});
     }
 }
 

@@ -23,9 +23,7 @@ struct forward_params {
     struct tensor_map h_out;    /* the same, box {64, 16} */
     struct tensor_map gate_out; /* [R, I] bf16 in the pool of gate and up, box {64, 16}; used when `keep` */
     struct tensor_map up_out;
-    /* W2 with its rows in another order, so that a thread's accumulators are neighbours: rows in blocks of 32, as
-     * {I, 2, 4, 4, H/32}, strides {I, 8 I, 2 I, 32 I}, box {64, 2, 4, 4, 4}; all experts one below another. */
-    struct weight_map down;
+    struct weight_map down; /* W2 as {I, H, El} bf16, box {64, 128, 1} */
 
     void *x_rows;          /* the pool behind `x` */
     struct plan_rows rows; /* the plan */

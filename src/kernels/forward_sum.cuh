@@ -5,6 +5,7 @@
 
 #include "kernels/call_end.cuh"
 #include "kernels/forward_trace.cuh"
+#include "kernels/token_rows.cuh"
 #include "kernels/token_sum.cuh"
 
 #define SUM_TOKENS 4u /* that a warp takes at a time */
@@ -38,40 +39,40 @@ MM_DEVICE bool await_results(const forward_params &p) {
     return tell_consumers(warp_ballot(!good) == 0) != 0;
 }
 
-/* Slots of a token that have a result, a bit each: 32 from `first` on. Aligned. */
-MM_DEVICE uint32_t used_slots(const forward_params &p, uint32_t token, uint32_t first) {
-    const uint32_t slot = first + lane_index();
-    return warp_ballot(slot < p.top_k && (int32_t)load_u32(p.slots.row + token * p.top_k + slot) >= 0);
-}
-
-/* The columns from `col` on, in steps; `results` are those of the token's first slot. */
-MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t col, uint64_t used,
+/* The columns of SUM_STEPS steps from `col` on, all lanes together; `results` are those of the token's first slot. */
+MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t col, const token_rows &rows,
                            float (&sum)[SUM_STEPS][8]) {
     for (uint32_t first = 0; first < p.top_k; first += SUM_SLOTS) {
         u32x4 eight[SUM_STEPS][SUM_SLOTS];
+        bool used[SUM_SLOTS];
 #pragma unroll
-        for (uint32_t step = 0; step < SUM_STEPS; step++)
+        for (uint32_t i = 0; i < SUM_SLOTS; i++) {
+            const int32_t row = first + i < p.top_k ? row_of_slot(rows, first + i) : -1;
+            const bf16_t *result = results + (uint64_t)(first + i) * p.hidden;
+            used[i] = row >= 0;
 #pragma unroll
-            for (uint32_t i = 0; i < SUM_SLOTS; i++)
-                if ((used >> (first + i) & 1) != 0 && col + step * STEP_COLUMNS < p.hidden)
+            for (uint32_t step = 0; step < SUM_STEPS; step++)
+                if (used[i] && col + step * STEP_COLUMNS < p.hidden)
                     eight[step][i] =
-                        load_u32x4_l2(results + (uint64_t)(first + i) * p.hidden + col + step * STEP_COLUMNS);
+                        load_u32x4_l2(result + 8 * combine_chunk((col + step * STEP_COLUMNS) / 8, (uint32_t)row));
+        }
 #pragma unroll
         for (uint32_t step = 0; step < SUM_STEPS; step++)
 #pragma unroll
             for (uint32_t i = 0; i < SUM_SLOTS; i++)
-                if ((used >> (first + i) & 1) != 0 && col + step * STEP_COLUMNS < p.hidden)
+                if (used[i] && col + step * STEP_COLUMNS < p.hidden)
                     add_eight(sum[step], eight[step][i]);
     }
 }
 
 MM_DEVICE void sum_token(const forward_params &p, bool whole, uint32_t token) {
-    const uint64_t low = used_slots(p, token, 0), high = p.top_k > 32 ? used_slots(p, token, 32) : 0;
+    const token_rows rows = token_rows_of(p.slots.row, token, p.top_k);
     const bf16_t *results =
         (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
-    for (uint32_t col = 8 * lane_index(); col < p.hidden; col += SUM_STEPS * STEP_COLUMNS) {
+    for (uint32_t first = 0; first < p.hidden; first += SUM_STEPS * STEP_COLUMNS) {
+        const uint32_t col = first + 8 * lane_index();
         float sum[SUM_STEPS][8] = {};
-        sum_columns(p, results, col, low | high << 32, sum);
+        sum_columns(p, results, col, rows, sum);
 #pragma unroll
         for (uint32_t step = 0; step < SUM_STEPS; step++)
             if (col + step * STEP_COLUMNS < p.hidden)

@@ -111,6 +111,15 @@ MM_DEVICE void part_give(uint32_t &turn) {
         mbarrier_arrive(part_full(part));
 }
 
+/* ---- Result rows ---------------------------------------------------------------------------------- */
+
+/* Result rows lie in combine slots with the 16-byte chunks of each 128 bytes in an order of their own, by the number of
+ * the row on the rank that computed it: as they are staged, so that eight rows don't meet in the banks. Which place has
+ * chunk `chunk` of row `row`, and the other way round. */
+MM_DEVICE uint32_t combine_chunk(uint32_t chunk, uint32_t row) {
+    return chunk ^ (row & 7);
+}
+
 /* ---- Beginning ------------------------------------------------------------------------------------ */
 
 MM_DEVICE smem_t carry_full(uint32_t carry) {

@@ -289,6 +289,23 @@ void a_rank_brings_no_tokens(story &s) {
     a_rank_stays_behind(s, s.ranks - 1, CALL_AWAITS_TOKENS);
 }
 
+/* All await the results of the second rank, which awaits the tokens of the third one: that one is to blame. */
+void blame_goes_down_the_line(story &s) {
+    const unsigned dead = 2;
+    fused_batch b = s.batch();
+    b.ids.assign(b.ids.size(), EXPERTS_A_RANK);
+    const size_t call = s.prepare(b);
+    s.group.misdeed_of(dead).no_tokens = true;
+    s.group.launch(call, dead, OPEN, PLACE);
+    for (unsigned r = 0; r < s.ranks; r++)
+        if (r != dead)
+            s.launch(call, r);
+    s.finish();
+    for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++)
+        if (r != dead)
+            s.expect_stopped(call, r, 1, CALL_AWAITS_TOKENS, dead);
+}
+
 /* A rank that needs nothing of the dead one has its result, and learns in the next call. */
 void a_dead_rank_is_not_needed(story &s) {
     const unsigned dead = s.ranks - 1;
@@ -346,6 +363,7 @@ const named_story STORIES[] = {
     {"a rank never comes", a_rank_never_comes, 2, PLAN_NO_CAPACITY, false},
     {"a rank dies in a call", a_rank_dies_in_a_call, 2, PLAN_NO_CAPACITY, false},
     {"a rank brings no tokens", a_rank_brings_no_tokens, 2, PLAN_NO_CAPACITY, false},
+    {"blame goes down the line", blame_goes_down_the_line, 3, PLAN_NO_CAPACITY, false},
     {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, PLAN_NO_CAPACITY, false},
     {"a host gives up", a_host_gives_up, 2, PLAN_NO_CAPACITY, false},
 };

@@ -25,7 +25,8 @@ struct scenario {
     int64_t hidden, intermediate, local_experts, top_k;
     double limit;
     bool exact;
-    bool queued; /* all calls at once: ranks may be a call apart */
+    bool queued;  /* all calls at once: ranks may be a call apart */
+    bool growing; /* room for the rows of a plan is made when they are known */
     std::vector<call_case> calls;
     group_options group;
     unsigned multiprocessors, resident;
@@ -76,7 +77,9 @@ scenario random_scenario(uint64_t seed) {
     s.exact = rig_below(&random, 2) == 0;
     s.limit = !s.exact && rig_below(&random, 2) == 0 ? 0.5 : 0;
     s.queued = rig_below(&random, 2) == 0;
+    s.growing = !s.queued && rig_below(&random, 2) == 0;
     s.group = random_group(world, &random);
+    s.group.row_room = s.growing ? PLAN_ROW_BLOCK : 0;
     for (int i = 0; i < 3; i++)
         s.calls.push_back(random_call(&random));
     s.multiprocessors = multiprocessors[rig_below(&random, 3)];
@@ -87,7 +90,7 @@ scenario random_scenario(uint64_t seed) {
 
 scenario plain_scenario(unsigned world, int64_t most_tokens, int64_t hidden, int64_t intermediate,
                         int64_t local_experts, int64_t top_k) {
-    scenario s = {hidden, intermediate, local_experts, top_k, 0, true, true, {}, {}, 4, 0, true};
+    scenario s = {hidden, intermediate, local_experts, top_k, 0, true, true, false, {}, {}, 4, 0, true};
     s.group.world = world;
     s.group.max_tokens = most_tokens;
     s.group.ctas = {3};
@@ -160,10 +163,13 @@ std::string check_pools(fused_group &group, const fused_batch &batch, unsigned c
     return kept.empty() ? group.check_combine(batch, poison) : kept;
 }
 
-void start(fused_group &group, const scenario &s, size_t call, unsigned char poison) {
+std::string start(fused_group &group, const scenario &s, size_t call, unsigned char poison) {
     for (unsigned r = 0; r < s.group.world; r++)
         group.poison(r, poison);
+    if (s.growing)
+        return group.launch_growing(call);
     group.launch_all(call);
+    return "";
 }
 
 std::string run(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules) {
@@ -183,11 +189,11 @@ std::string run(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules)
         const unsigned char poison = call % 2 == 0 ? 0xff : 0x7f;
         batches.push_back(draw_batch(layer, s, s.calls[call], &random));
         group.prepare(batches[call], poison);
-        start(group, s, call, poison);
-        const bool last = call + 1 == s.calls.size();
-        if (!s.queued || last)
+        fault = start(group, s, call, poison);
+        const bool ends = !s.queued || call + 1 == s.calls.size();
+        if (fault.empty() && ends)
             fault = group.finish();
-        if (fault.empty() && (!s.queued || last))
+        if (fault.empty() && ends)
             fault = check_pools(group, batches[call], poison);
     }
     for (size_t call = 0; call < batches.size() && fault.empty(); call++)

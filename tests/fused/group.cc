@@ -61,7 +61,7 @@ fused_group::fused_group(const fused_layer &of, const group_options &group, cons
       result_tiles((uint32_t)(of.hidden + TILE_COLUMNS - 1) / TILE_COLUMNS) {
     const uint64_t rows = (uint64_t)(group.world * group.max_tokens * of.top_k);
     const uint64_t local_experts = (uint64_t)of.experts / group.world;
-    row_room = group.row_room != 0 ? group.row_room : padded(rows + local_experts * (PLAN_ROW_BLOCK - 1));
+    most_rows = padded(rows + local_experts * (PLAN_ROW_BLOCK - 1));
     lay_segments();
     ranks.resize(how.world);
     for (unsigned r = 0; r < how.world; r++)
@@ -109,7 +109,7 @@ void fused_group::lay_segments() {
 
 void fused_group::make_rank(unsigned r) {
     rank_memory &m = ranks[r];
-    const size_t experts = (size_t)layer.experts, local_experts = experts / how.world, blocks = row_room / TILE_ROWS;
+    const size_t experts = (size_t)layer.experts, local_experts = experts / how.world, blocks = most_rows / TILE_ROWS;
     const size_t slots = (size_t)(how.max_tokens * layer.top_k);
     m.state = zeros<call_state>(r, 1);
     count_from(&m.state->call, sizeof m.state->call);
@@ -128,32 +128,34 @@ void fused_group::make_rank(unsigned r) {
     m.ctas_copied = zeros<uint32_t>(r, 1);
     m.side = gpus.create_stream(r);
     m.chunk_counts = room<uint32_t>(r, how.world * how.chunks * experts);
-    m.x_rows = room<unsigned char>(r, row_room * (size_t)layer.hidden * sizeof(uint16_t));
-    m.h = room<unsigned char>(r, row_room * (size_t)layer.intermediate * sizeof(uint16_t));
-    m.gate_up = room<unsigned char>(r, 2 * row_room * (size_t)layer.intermediate * sizeof(uint16_t));
     m.tables = {room<int32_t>(r, how.world),     room<int32_t>(r, how.world * experts),
                 room<int64_t>(r, how.world),     room<int64_t>(r, how.world),
                 room<int32_t>(r, local_experts), room<int32_t>(r, local_experts + 1),
                 room<uint32_t>(r, how.world),    room<plan_summary>(r, 1)};
-    m.rows = {room<int32_t>(r, row_room), room<int32_t>(r, row_room), room<int32_t>(r, row_room),
-              room<int32_t>(r, row_room), room<float>(r, row_room),   room<int32_t>(r, blocks),
-              room<int32_t>(r, blocks)};
     m.slots = {room<int32_t>(r, slots), room<int32_t>(r, slots)};
     m.token_rows = room<int32_t>(r, how.world * slots);
-    make_maps(r);
-}
-
-void fused_group::make_maps(unsigned r) {
-    rank_memory &m = ranks[r];
-    const uint64_t h = (uint64_t)layer.hidden, i = (uint64_t)layer.intermediate;
-    m.x_map = map_of(m.x_rows, {h, row_room}, {h}, {64, 128});
-    m.h_map = map_of(m.h, {i, row_room}, {i}, {64, 128});
-    m.h_out = map_of(m.h, {i, row_room}, {i}, {64, 16});
-    m.gate_out = map_of(m.gate_up, {i, row_room}, {2 * i}, {64, 16});
-    m.up_out = map_of(m.gate_up + i * sizeof(uint16_t), {i, row_room}, {2 * i}, {64, 16});
     m.gate = map_weight(r, layer.gate, false);
     m.up = map_weight(r, layer.up, false);
     m.down = map_weight(r, layer.down, true);
+    make_room(r, how.row_room != 0 ? how.row_room : most_rows);
+}
+
+/* Pools and the plan's rows. */
+void fused_group::make_room(unsigned r, uint32_t rows) {
+    rank_memory &m = ranks[r];
+    const uint64_t h = (uint64_t)layer.hidden, i = (uint64_t)layer.intermediate;
+    const uint32_t blocks = rows / TILE_ROWS;
+    m.row_room = rows;
+    m.x_rows = room<unsigned char>(r, rows * h * sizeof(uint16_t));
+    m.h = room<unsigned char>(r, rows * i * sizeof(uint16_t));
+    m.gate_up = room<unsigned char>(r, 2 * rows * i * sizeof(uint16_t));
+    m.rows = {room<int32_t>(r, rows), room<int32_t>(r, rows),   room<int32_t>(r, rows),  room<int32_t>(r, rows),
+              room<float>(r, rows),   room<int32_t>(r, blocks), room<int32_t>(r, blocks)};
+    m.x_map = map_of(m.x_rows, {h, rows}, {h}, {64, 128});
+    m.h_map = map_of(m.h, {i, rows}, {i}, {64, 128});
+    m.h_out = map_of(m.h, {i, rows}, {i}, {64, 16});
+    m.gate_out = map_of(m.gate_up, {i, rows}, {2 * i}, {64, 16});
+    m.up_out = map_of(m.gate_up + i * sizeof(uint16_t), {i, rows}, {2 * i}, {64, 16});
 }
 
 /* The rank's own experts: one tensor, or one behind another in any order of their own. */
@@ -162,7 +164,7 @@ weight_map fused_group::map_weight(unsigned r, const std::vector<uint16_t> &weig
     const uint64_t count = (uint64_t)layer.experts / how.world, expert = h * i;
     const uint16_t *own = weight.data() + r * count * expert;
     const auto describe = [&](const uint16_t *data, uint64_t experts) {
-        return is_down ? map_of(data, {i, 2, 4, 4, experts * h / 32}, {i, 8 * i, 2 * i, 32 * i}, {64, 2, 4, 4, 4})
+        return is_down ? map_of(data, {i, h, experts}, {i, expert}, {64, 128, 1})
                        : map_of(data, {h, i, experts}, {h, expert}, {64, 128, 1});
     };
     weight_map map = {};
@@ -276,7 +278,7 @@ plan_params fused_group::plan_of(size_t call, unsigned r) const {
     p.warps = how.warps;
     p.capacity = how.capacity;
     p.drop = how.drop;
-    p.row_room = row_room;
+    p.row_room = m.row_room;
     p.tokens = m.state->tokens;
     p.ids = (const int32_t *)(segments[r] + ids_slot);
     p.weights = (const float *)(segments[r] + weights_slot);
@@ -325,7 +327,7 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.top_k = (uint32_t)layer.top_k;
     p.tokens = c.tokens;
     p.tentative = tentative;
-    p.row_room = row_room;
+    p.row_room = m.row_room;
     p.keep = how.keep;
     p.clamp = layer.limit > 0;
     p.limit = (float)layer.limit;
@@ -392,9 +394,29 @@ void fused_group::launch_all(size_t call) {
         launch(call, r);
 }
 
+std::string fused_group::launch_growing(size_t call) {
+    std::vector<sim::event> planned;
+    for (unsigned r = 0; r < how.world; r++) {
+        launch(call, r, OPEN, PLACE);
+        planned.push_back(gpus.record(gpus.default_stream(r)));
+        launch(call, r, FORWARD_IF_ROOM, FORWARD_IF_ROOM);
+    }
+    for (unsigned r = 0; r < how.world; r++) {
+        while (!gpus.event_done(planned[r]))
+            if (gpus.run(1000) == sim::state::faulted)
+                return finish();
+        const uint32_t rows = summary(r).padded_rows;
+        if (rows <= ranks[r].row_room)
+            continue;
+        make_room(r, rows);
+        launch(call, r, PLACE, FORWARD);
+    }
+    return "";
+}
+
 void fused_group::poison(unsigned r, unsigned char value) {
     const rank_memory &m = ranks[r];
-    const size_t rows = row_room, blocks = rows / TILE_ROWS, slots = (size_t)(how.max_tokens * layer.top_k);
+    const size_t rows = m.row_room, blocks = rows / TILE_ROWS, slots = (size_t)(how.max_tokens * layer.top_k);
     const size_t hidden = (size_t)layer.hidden * sizeof(uint16_t);
     const size_t intermediate = (size_t)layer.intermediate * sizeof(uint16_t);
     const struct {
@@ -417,8 +439,8 @@ void fused_group::poison(unsigned r, unsigned char value) {
         {m.token_rows, 4 * how.world * slots},
         {m.tables.slots_on, 4 * how.world},
         {m.tables.all, sizeof *m.tables.all},
-        {m.work.rows_target, 4 * blocks},
-        {m.work.h_target, 4 * blocks},
+        {m.work.rows_target, most_rows / TILE_ROWS * 4},
+        {m.work.h_target, most_rows / TILE_ROWS * 4},
         {m.work.base, sizeof *m.work.base},
     };
     for (const auto &one : all)

@@ -17,7 +17,7 @@ enum class y_layout { CONTIGUOUS, GAPS, ODD_GAPS, COLUMNS };
 struct group_options {
     unsigned world = 1;
     int64_t max_tokens = 0;
-    uint32_t row_room = 0; /* 0: enough for every routing */
+    uint32_t row_room = 0; /* at first; 0: enough for every routing */
     uint32_t capacity = PLAN_NO_CAPACITY;
     bool drop = false;
     bool keep = false;          /* gate and up */
@@ -56,6 +56,9 @@ class fused_group {
     /* Queues kernels first .. last of a call on a rank's stream. */
     void launch(size_t call, unsigned rank, call_stage first = OPEN, call_stage last = FORWARD);
     void launch_all(size_t call);
+    /* All ranks, with room that grows: mm_forward is launched for the room there is, and again when the plan turns out
+     * to need more. "": launched without a fault. */
+    std::string launch_growing(size_t call);
     /* In the order of the rank's stream: everything that a call writes in this rank's pools, plan and combine slots. */
     void poison(unsigned rank, unsigned char value);
     /* "": all that was launched has ended without a fault. */
@@ -83,6 +86,7 @@ class fused_group {
 
   private:
     struct rank_memory {
+        uint32_t row_room;
         call_state *state;
         call_work work;
         uint32_t *first_faults, *ctas_done, *ctas_copied, *chunk_counts;
@@ -115,7 +119,7 @@ class fused_group {
     void count_from(void *memory, size_t bytes);
     void lay_segments();
     void make_rank(unsigned rank);
-    void make_maps(unsigned rank);
+    void make_room(unsigned rank, uint32_t rows);
     weight_map map_weight(unsigned rank, const std::vector<uint16_t> &weight, bool is_down);
     strided_matrix y_matrix(const rank_call &call) const;
     size_t y_elements(const rank_call &call) const;
@@ -131,7 +135,7 @@ class fused_group {
     const fused_layer &layer;
     const group_options how;
     sim::machine gpus;
-    uint32_t row_room, h_tiles, result_tiles;
+    uint32_t most_rows, h_tiles, result_tiles; /* padded rows of any routing */
     uint64_t x_slot, ids_slot, weights_slot, combine, segment_bytes;
     std::vector<unsigned char *> segments;
     std::vector<rank_memory> ranks;
