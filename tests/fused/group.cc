@@ -164,7 +164,7 @@ weight_map fused_group::map_weight(unsigned r, const std::vector<uint16_t> &weig
     const uint64_t count = (uint64_t)layer.experts / how.world, expert = h * i;
     const uint16_t *own = weight.data() + r * count * expert;
     const auto describe = [&](const uint16_t *data, uint64_t experts) {
-        return is_down ? map_of(data, {i, 2, 4, 4, experts * h / 32}, {i, 8 * i, 2 * i, 32 * i}, {64, 2, 4, 4, 4})
+        return is_down ? map_of(data, {i, h, experts}, {i, expert}, {64, 128, 1})
                        : map_of(data, {h, i, experts}, {h, expert}, {64, 128, 1});
     };
     weight_map map = {};
