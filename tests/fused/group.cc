@@ -82,7 +82,8 @@ template <class type> type *fused_group::zeros(unsigned rank, size_t count) {
 
 template <class type> type *fused_group::copy_of(unsigned rank, const type *from, size_t count) {
     type *memory = room<type>(rank, count);
-    gpus.write(memory, from, count * sizeof(type));
+    if (count > 0)
+        gpus.write(memory, from, count * sizeof(type));
     return memory;
 }
 
