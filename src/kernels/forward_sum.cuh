@@ -39,44 +39,60 @@ MM_DEVICE bool await_results(const forward_params &p) {
     return tell_consumers(warp_ballot(!good) == 0) != 0;
 }
 
-/* The columns of SUM_STEPS steps from `col` on, all lanes together; `results` are those of the token's first slot. */
-MM_DEVICE void sum_columns(const forward_params &p, const bf16_t *results, uint32_t col, const token_rows &rows,
-                           float (&sum)[SUM_STEPS][8]) {
-    for (uint32_t first = 0; first < p.top_k; first += SUM_SLOTS) {
-        u32x4 eight[SUM_STEPS][SUM_SLOTS];
-        bool used[SUM_SLOTS];
+/* Where a lane finds the results of SUM_SLOTS slots, from its first column on. */
+struct slot_results {
+    const bf16_t *at[SUM_SLOTS];
+    uint32_t used; /* a bit each */
+};
+
+/* Aligned. `results` are those of the token's first slot. Steps are multiples of 128 bytes, so a lane's chunk has the
+ * same place in all of them. */
+MM_DEVICE slot_results slot_results_of(const forward_params &p, const bf16_t *results, const token_rows &rows,
+                                       uint32_t first) {
+    slot_results slots = {};
 #pragma unroll
-        for (uint32_t i = 0; i < SUM_SLOTS; i++) {
-            const int32_t row = first + i < p.top_k ? row_of_slot(rows, first + i) : -1;
-            const bf16_t *result = results + (uint64_t)(first + i) * p.hidden;
-            used[i] = row >= 0;
-#pragma unroll
-            for (uint32_t step = 0; step < SUM_STEPS; step++)
-                if (used[i] && col + step * STEP_COLUMNS < p.hidden)
-                    eight[step][i] =
-                        load_u32x4_l2(result + 8 * combine_chunk((col + step * STEP_COLUMNS) / 8, (uint32_t)row));
-        }
-#pragma unroll
-        for (uint32_t step = 0; step < SUM_STEPS; step++)
-#pragma unroll
-            for (uint32_t i = 0; i < SUM_SLOTS; i++)
-                if (used[i] && col + step * STEP_COLUMNS < p.hidden)
-                    add_eight(sum[step], eight[step][i]);
+    for (uint32_t i = 0; i < SUM_SLOTS; i++) {
+        const int32_t row = first + i < p.top_k ? row_of_slot(rows, first + i) : -1;
+        slots.used |= (uint32_t)(row >= 0) << i;
+        slots.at[i] = results + (uint64_t)(first + i) * p.hidden + 8 * combine_chunk(lane_index(), (uint32_t)row);
     }
+    return slots;
+}
+
+/* Adds the slots' columns of SUM_STEPS steps; `past` of them lie before, for all lanes. */
+MM_DEVICE void sum_columns(const slot_results &slots, uint32_t past, uint32_t hidden, float (&sum)[SUM_STEPS][8]) {
+    const uint32_t col = past + 8 * lane_index();
+    u32x4 eight[SUM_STEPS][SUM_SLOTS];
+#pragma unroll
+    for (uint32_t step = 0; step < SUM_STEPS; step++)
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
+                eight[step][i] = load_u32x4_l2(slots.at[i] + past + step * STEP_COLUMNS);
+#pragma unroll
+    for (uint32_t step = 0; step < SUM_STEPS; step++)
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
+                add_eight(sum[step], eight[step][i]);
 }
 
 MM_DEVICE void sum_token(const forward_params &p, bool whole, uint32_t token) {
     const token_rows rows = token_rows_of(p.slots.row, token, p.top_k);
     const bf16_t *results =
         (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
-    for (uint32_t first = 0; first < p.hidden; first += SUM_STEPS * STEP_COLUMNS) {
-        const uint32_t col = first + 8 * lane_index();
+    const slot_results front = slot_results_of(p, results, rows, 0);
+    for (uint32_t past = 0; past < p.hidden; past += SUM_STEPS * STEP_COLUMNS) {
         float sum[SUM_STEPS][8] = {};
-        sum_columns(p, results, col, rows, sum);
+        sum_columns(front, past, p.hidden, sum);
+        for (uint32_t first = SUM_SLOTS; first < p.top_k; first += SUM_SLOTS)
+            sum_columns(slot_results_of(p, results, rows, first), past, p.hidden, sum);
 #pragma unroll
-        for (uint32_t step = 0; step < SUM_STEPS; step++)
-            if (col + step * STEP_COLUMNS < p.hidden)
-                store_eight(p.y, whole, token, col + step * STEP_COLUMNS, round_eight(sum[step]));
+        for (uint32_t step = 0; step < SUM_STEPS; step++) {
+            const uint32_t col = past + 8 * lane_index() + step * STEP_COLUMNS;
+            if (col < p.hidden)
+                store_eight(p.y, whole, token, col, round_eight(sum[step]));
+        }
     }
 }
 
