@@ -374,6 +374,88 @@ MMOE_API mmoe_backward_args mmoe_backward_args_default(void);
 MMOE_API mmoe_status mmoe_forward(mmoe_layer *layer, const mmoe_forward_args *args);
 MMOE_API mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args);
 
+/* ---- Traces ------------------------------------------------------------------------------------- */
+
+/* What a GPU's forward did when: communication under computation, and what was waited for.
+ *
+ * A multiprocessor works on tiles of 128 rows and some columns of a product, called tasks. Its warps share the work:
+ * the loader takes tasks and brings their operands to shared memory, the consumers multiply and stage the results, the
+ * storer stores activations and pushes result rows to the ranks of their tokens, and the fetcher pulls token rows, of
+ * which several are in flight at a time. */
+typedef enum mmoe_trace_role {
+    MMOE_TRACE_LOADER = 0,
+    MMOE_TRACE_FETCHER = 1,
+    MMOE_TRACE_FLIGHT = 2,
+    MMOE_TRACE_STORER = 3,
+    MMOE_TRACE_CONSUMER = 4
+} mmoe_trace_role;
+
+/* What an event's time was spent on, by role. (task): `block` and `tile` tell the task. */
+typedef enum mmoe_trace_kind {
+    /* Loader */
+    MMOE_TRACE_AWAIT_ROWS = 1,   /* (task) its token rows were not all there */
+    MMOE_TRACE_AWAIT_H = 2,      /* (task) its activations were not all there */
+    MMOE_TRACE_AWAIT_QUEUE = 3,  /* (task) the other warps had tasks enough */
+    MMOE_TRACE_LOAD_GATE_UP = 4, /* (task) `waited_ns` for stages to be free */
+    MMOE_TRACE_LOAD_DOWN = 5,    /* the same */
+    /* Fetcher */
+    MMOE_TRACE_AWAIT_TOKENS = 6, /* the tokens of the one rank in `ranks` were not where they are pulled from */
+    MMOE_TRACE_CLEAR_PADS = 7,   /* `rows` pads of a `block` */
+    MMOE_TRACE_AWAIT_PIECE = 8,  /* nothing that was asked for had come */
+    MMOE_TRACE_SPREAD = 9,       /* `bytes` of a token that had come went to its `rows`; others were asked for */
+    /* Flights */
+    MMOE_TRACE_PULL = 10, /* `bytes` of a `token` of the one rank in `ranks`: piece `tile` of the token */
+    /* Storer */
+    MMOE_TRACE_AWAIT_TASK = 11, /* (consumers too) there was none */
+    MMOE_TRACE_AWAIT_TILE = 12, /* (task) nothing of it was staged */
+    MMOE_TRACE_STORE = 13,      /* (task) activations; `waited_ns` for the rest to be staged */
+    MMOE_TRACE_PUSH = 14,       /* (task) `rows` of `bytes` each, to the `ranks`; of them `peer_rows` to peers;
+                                   `waited_ns` for the rest to be staged */
+    /* Consumers: the first warp of each half of the tile tells of tasks, each warp of sums */
+    MMOE_TRACE_MULTIPLY_GATE_UP = 15, /* (task) `waited_ns` for stages to be filled */
+    MMOE_TRACE_MULTIPLY_DOWN = 16,    /* the same */
+    MMOE_TRACE_STAGE_GATE_UP = 17,    /* (task) the activation; `waited_ns` for room to stage */
+    MMOE_TRACE_STAGE_DOWN = 18,       /* (task) weighting and rounding; the same */
+    MMOE_TRACE_AWAIT_RESULTS = 19,    /* of this rank's tokens, from all ranks */
+    MMOE_TRACE_SUM = 20               /* of `rows` tokens from `token` on */
+} mmoe_trace_kind;
+
+/* Fields that a kind does not name are 0. */
+typedef struct mmoe_trace_event {
+    int64_t begin_ns, end_ns; /* by the GPU's global timer, which all its multiprocessors share */
+    int64_t waited_ns;        /* of that, as the kind says */
+    int32_t multiprocessor;   /* its number on the GPU */
+    mmoe_trace_role role;
+    int32_t number; /* of the consumer, 0 .. 7, or of the flight's place, 0 .. 3; else 0 */
+    mmoe_trace_kind kind;
+    int32_t block, tile;
+    int32_t token, rows, peer_rows;
+    int32_t bytes;
+    uint64_t ranks; /* bit r: rank r */
+} mmoe_trace_event;
+
+typedef struct mmoe_trace {
+    int32_t rank, world;
+    int32_t multiprocessors;        /* that had a part in the forward */
+    int64_t begin_ns, end_ns;       /* the first one's begin and the last one's end */
+    const mmoe_trace_event *events; /* sorted by multiprocessor, role, number and time; those of one don't overlap */
+    int64_t count;
+    int64_t lost; /* events that were not kept */
+} mmoe_trace;
+
+/* mmoe_forward, with the same results and collective with it: each rank may trace or not. Waits for the end of the
+ * call and makes a trace, which mmoe_trace_destroy frees. At most `records` events of a warp are kept, 0: 4096; room
+ * for them is allocated for this call alone, 624 bytes a multiprocessor and record. A forward of more than two seconds
+ * loses all. On failure *trace is NULL. MMOE_UNSUPPORTED on the CPU, and in a stream that is being captured. */
+MMOE_API mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
+                                         mmoe_trace **trace);
+
+/* Sets *trace to NULL; NULL is accepted. */
+MMOE_API void mmoe_trace_destroy(mmoe_trace **trace);
+
+/* "multiply gate_up" and so on; "unknown kind" for any other number. */
+MMOE_API const char *mmoe_trace_kind_name(mmoe_trace_kind kind);
+
 /* ---- Sizes of every buffer ---------------------------------------------------------------------- */
 
 /* All in bytes, for one rank. */

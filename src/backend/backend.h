@@ -91,6 +91,10 @@ struct mm_backend {
     mmoe_status (*forward)(struct mmoe_layer *layer, const mmoe_forward_args *args);
     mmoe_status (*backward)(struct mmoe_layer *layer, const mmoe_backward_args *args);
 
+    /* A forward that is recorded; NULL: the backend can't. A trace is one block of memory. */
+    mmoe_status (*forward_traced)(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
+                                  mmoe_trace **trace);
+
     /* A call whose arguments the API refuses, with the thread's error text. */
     mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
 };

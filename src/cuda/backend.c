@@ -61,5 +61,6 @@ const struct mm_backend mm_cuda_backend = {
     .plan = plan,
     .forward = mm_cuda_forward,
     .backward = mm_cuda_backward,
+    .forward_traced = mm_cuda_forward_traced,
     .refuse = mm_cuda_refuse_whole,
 };

@@ -7,6 +7,7 @@
 #include "cuda/routing.h"
 #include "cuda/rows.h"
 #include "cuda/setup.h"
+#include "cuda/trace.h"
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args *args) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
@@ -124,6 +125,12 @@ static mmoe_status report(struct mm_cuda_call *call, mmoe_report *out) {
     return status == MMOE_OK ? mm_cuda_failure(call->group) : status;
 }
 
+static mmoe_status await_end(const struct mm_cuda_call *call) {
+    mmoe_status status =
+        MM_CU(&call->gpu->driver, cuStreamSynchronize, "awaiting the end of a traced forward", call->stream);
+    return status == MMOE_OK ? mm_cuda_failure(call->group) : status;
+}
+
 /* Everything from the exchange on. A failure of this host's own breaks the group. */
 static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *args) {
     struct mm_cuda_saved *kept = kept_of(args);
@@ -141,7 +148,10 @@ static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *a
     if (known != MMOE_OK) {
         return known;
     }
-    return args->report != NULL ? report(call, args->report) : MMOE_OK;
+    if (args->report != NULL) {
+        status = report(call, args->report);
+    }
+    return status == MMOE_OK && call->trace != NULL ? await_end(call) : status;
 }
 
 /* A failure's own text stays, whatever becomes of the filling. */
@@ -160,7 +170,8 @@ static void choose_plan(struct mm_cuda_call *call, const mmoe_forward_args *args
     call->plan = saved != NULL ? &saved->plan : &call->cuda->plan;
 }
 
-mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *args) {
+/* A call that begins and ends here; `trace` NULL: it is not recorded. */
+static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *args, struct mm_cuda_trace *trace) {
     struct mm_cuda_call call;
     mmoe_status status = check(layer, args);
     if (status != MMOE_OK) {
@@ -176,6 +187,9 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
     call.own_x = own_x_of(&call, &args->x);
     choose_plan(&call, args);
     status = mm_cuda_reserve_plan(&call);
+    if (status == MMOE_OK && trace != NULL) {
+        status = mm_cuda_trace_make(&call, trace);
+    }
     if (status != MMOE_OK) {
         return mm_cuda_refuse(&call, status);
     }
@@ -186,5 +200,26 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
         args->saved->call = layer->group->call;
         args->saved->tokens = args->x.shape[0];
     }
+    if (status == MMOE_OK && trace != NULL) {
+        status = mm_cuda_trace_read(&call, trace);
+    }
+    if (trace != NULL) {
+        mm_cuda_trace_free(&call, trace);
+    }
     return mm_cuda_end(&call, status);
+}
+
+mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *args) {
+    return make_call(layer, args, NULL);
+}
+
+mmoe_status mm_cuda_forward_traced(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
+                                   mmoe_trace **made) {
+    struct mm_cuda_trace trace = {.params.room = (uint32_t)records};
+    mmoe_status status = make_call(layer, args, &trace);
+    if (status != MMOE_OK) {
+        mmoe_trace_destroy(&trace.made); /* an earlier call's failure is told by this one */
+    }
+    *made = trace.made;
+    return status;
 }

@@ -32,6 +32,7 @@ static struct forward_params params_of(const struct mm_cuda_call *call, const mm
         .keep = call->gate_up != 0,
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
+        .trace = call->trace != NULL ? *call->trace : (struct trace_params){0},
     };
 }
 
@@ -64,9 +65,12 @@ mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_
     if (status == MMOE_OK) {
         status = map_weights(call, &params);
     }
+    const bool traced = call->trace != NULL;
     const struct mm_cuda_grid grid = {.ctas = (unsigned)call->gpu->device.multiprocessors,
                                       .threads = FUSED_THREADS,
-                                      .shared_bytes = FUSED_SMEM_BYTES,
+                                      .shared_bytes = traced ? TRACED_SMEM_BYTES : FUSED_SMEM_BYTES,
                                       .overlapping = true};
-    return status == MMOE_OK ? mm_cuda_launch(call, MM_KERNEL_FORWARD, grid, &params) : status;
+    return status == MMOE_OK
+               ? mm_cuda_launch(call, traced ? MM_KERNEL_FORWARD_TRACED : MM_KERNEL_FORWARD, grid, &params)
+               : status;
 }

@@ -5,6 +5,8 @@
 #include "backend/backend.h"
 
 mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *args);
+mmoe_status mm_cuda_forward_traced(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
+                                   mmoe_trace **trace);
 mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args *args);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "cuda/maps.h"
 #include "kernels/fused_shape.h"
+#include "kernels/trace_params.h"
 
 /* ---- Group ---- */
 
@@ -21,6 +22,7 @@ static const struct {
     [MM_KERNEL_COUNT_SLOTS] = {"mm_count_slots", 4 * MMOE_MAX_EXPERTS},
     [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
     [MM_KERNEL_FORWARD] = {"mm_forward", FUSED_SMEM_BYTES},
+    [MM_KERNEL_FORWARD_TRACED] = {"mm_forward_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_GATHER] = {"mm_gather", 0},
     [MM_KERNEL_GATE_UP] = {"mm_gate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DOWN] = {"mm_down", GEMM_SMEM_BYTES},

@@ -18,6 +18,7 @@ enum mm_cuda_kernel {
     MM_KERNEL_COUNT_SLOTS,
     MM_KERNEL_PLACE_SLOTS,
     MM_KERNEL_FORWARD,
+    MM_KERNEL_FORWARD_TRACED,
     MM_KERNEL_GATHER,
     MM_KERNEL_GATE_UP,
     MM_KERNEL_DOWN,
@@ -90,7 +91,9 @@ struct mm_cuda_call {
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
     char earlier_text[MM_ERROR_BYTES];
 
-    bool captured; /* recorded for a graph, not run */
+    const struct trace_params *trace; /* where the forward is recorded, or NULL */
+
+    bool captured; /* kept for a graph, not run */
     mmoe_report report;
     bool timed;
     double started;

@@ -52,7 +52,8 @@ enum trace_kind {
 };
 
 struct trace_record {
-    alignas(16) uint32_t begin, end, waited, kind;
+    alignas(16) uint32_t begin;
+    uint32_t end, waited, kind;
     uint32_t block, tile, token, rows;
     uint32_t peer_rows, bytes, ranks_low, ranks_high; /* a bit each rank */
 };

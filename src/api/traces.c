@@ -1,0 +1,64 @@
+/* Traced forwards. */
+#include "api/check.h"
+
+enum { USUAL_RECORDS = 4096, MOST_RECORDS = 1 << 20 };
+
+static mmoe_status check_traced(const struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
+                                mmoe_trace **trace) {
+    const struct mm_backend *backend = layer->group->backend;
+    mmoe_status status = mm_check_pointer("trace", trace, "the address of a pointer");
+    if (status == MMOE_OK) {
+        status = mm_check_range("records", records, 0, MOST_RECORDS);
+    }
+    if (status == MMOE_OK && backend->forward_traced == NULL) {
+        status = mm_fail(MMOE_UNSUPPORTED, "a trace is wanted of backend \"%s\", expected \"cuda\"", backend->name);
+    }
+    return status == MMOE_OK ? mm_check_forward((struct mmoe_layer *)layer, args) : status;
+}
+
+mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args, int64_t records, mmoe_trace **trace) {
+    if (trace != NULL) {
+        *trace = NULL;
+    }
+    if (layer == NULL) {
+        return mm_check_pointer("layer", layer, "a layer");
+    }
+    const struct mm_backend *backend = layer->group->backend;
+    mmoe_status status = check_traced(layer, args, records, trace);
+    return status == MMOE_OK ? backend->forward_traced(layer, args, records > 0 ? records : USUAL_RECORDS, trace)
+                             : backend->refuse(layer, MM_CALL_FORWARD, status);
+}
+
+void mmoe_trace_destroy(mmoe_trace **trace) {
+    if (trace != NULL) {
+        mm_free(trace);
+    }
+}
+
+const char *mmoe_trace_kind_name(mmoe_trace_kind kind) {
+    static const char *const names[] = {
+        [MMOE_TRACE_AWAIT_ROWS] = "await rows",
+        [MMOE_TRACE_AWAIT_H] = "await activations",
+        [MMOE_TRACE_AWAIT_QUEUE] = "await queue",
+        [MMOE_TRACE_LOAD_GATE_UP] = "load gate_up",
+        [MMOE_TRACE_LOAD_DOWN] = "load down",
+        [MMOE_TRACE_AWAIT_TOKENS] = "await tokens",
+        [MMOE_TRACE_CLEAR_PADS] = "clear pads",
+        [MMOE_TRACE_AWAIT_PIECE] = "await piece",
+        [MMOE_TRACE_SPREAD] = "spread",
+        [MMOE_TRACE_PULL] = "pull",
+        [MMOE_TRACE_AWAIT_TASK] = "await task",
+        [MMOE_TRACE_AWAIT_TILE] = "await tile",
+        [MMOE_TRACE_STORE] = "store",
+        [MMOE_TRACE_PUSH] = "push",
+        [MMOE_TRACE_MULTIPLY_GATE_UP] = "multiply gate_up",
+        [MMOE_TRACE_MULTIPLY_DOWN] = "multiply down",
+        [MMOE_TRACE_STAGE_GATE_UP] = "stage gate_up",
+        [MMOE_TRACE_STAGE_DOWN] = "stage down",
+        [MMOE_TRACE_AWAIT_RESULTS] = "await results",
+        [MMOE_TRACE_SUM] = "sum",
+    };
+    const size_t index = (size_t)kind;
+    const char *name = index < sizeof names / sizeof names[0] ? names[index] : NULL;
+    return name != NULL ? name : "unknown kind";
+}

@@ -1,0 +1,400 @@
+/* Traced forwards: the same results; every task, token row and sum told once and at its own time; what does not fit is
+ * counted; nothing is allocated for forwards that are not traced. MMOE_TEST_BACKEND is "cuda"; the GPUs may be
+ * simulated ones. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig/rig.h"
+
+enum { TILE_COLUMNS = 256, PIECE_BYTES = 4096, HALVES = 2 };
+
+/* One forward that is traced on the ranks of a mask, beside the same without. */
+struct comparison {
+    struct rig_batch plain, traced;
+    mmoe_keep keep;
+    int64_t records;
+    unsigned tracing; /* a bit each rank */
+};
+
+/* What a rank knows of its traced forward. */
+struct told {
+    const mmoe_trace *trace;
+    const mmoe_plan *plan;
+    mmoe_report report;
+    const mmoe_layer_config *layer;
+    int64_t tokens;
+};
+
+/* ---- Counting ---- */
+
+static int64_t tiles_of(int64_t columns) {
+    return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+}
+
+static bool is_down(mmoe_trace_kind kind) {
+    return kind == MMOE_TRACE_LOAD_DOWN || kind == MMOE_TRACE_PUSH || kind == MMOE_TRACE_MULTIPLY_DOWN ||
+           kind == MMOE_TRACE_STAGE_DOWN;
+}
+
+/* Events of a kind and number, each of another task, and of every task one. */
+static bool tell_tasks(struct rig_rank *rank, const struct told *told, mmoe_trace_kind kind, int32_t number) {
+    const int64_t blocks = told->plan->padded_rows / MMOE_ROW_BLOCK;
+    const int64_t tiles = is_down(kind) ? tiles_of(told->layer->hidden) : tiles_of(2 * told->layer->intermediate);
+    char *seen = calloc((size_t)(blocks * tiles) + 1, 1);
+    int64_t count = 0;
+    bool good = true;
+    for (int64_t i = 0; i < told->trace->count && good; i++) {
+        const mmoe_trace_event *event = &told->trace->events[i];
+        if (event->kind != kind || event->number != number)
+            continue;
+        good = event->block >= 0 && event->block < blocks && event->tile >= 0 && event->tile < tiles &&
+               !seen[event->block * tiles + event->tile]++;
+        count++;
+    }
+    free(seen);
+    RIG_TRY(rank, good && count == blocks * tiles, "%s: %lld events, expected one of each of %lld tasks",
+            mmoe_trace_kind_name(kind), (long long)count, (long long)(blocks * tiles));
+    return true;
+}
+
+/* All tasks, by all who take part in them. */
+static bool tell_all_tasks(struct rig_rank *rank, const struct told *told) {
+    static const mmoe_trace_kind by_one[] = {MMOE_TRACE_LOAD_GATE_UP, MMOE_TRACE_LOAD_DOWN, MMOE_TRACE_STORE,
+                                             MMOE_TRACE_PUSH};
+    static const mmoe_trace_kind by_halves[] = {MMOE_TRACE_MULTIPLY_GATE_UP, MMOE_TRACE_MULTIPLY_DOWN,
+                                                MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_STAGE_DOWN};
+    for (size_t k = 0; k < sizeof by_one / sizeof by_one[0]; k++)
+        if (!tell_tasks(rank, told, by_one[k], 0))
+            return false;
+    for (size_t k = 0; k < sizeof by_halves / sizeof by_halves[0]; k++)
+        for (int32_t half = 0; half < HALVES; half++)
+            if (!tell_tasks(rank, told, by_halves[k], 4 * half))
+                return false;
+    return true;
+}
+
+static int rank_in(uint64_t ranks) {
+    for (int r = 0; r < 64; r++)
+        if (ranks == (uint64_t)1 << r)
+            return r;
+    return -1;
+}
+
+/* Each token that has a row here, once in all its pieces; counted by its first row. */
+static bool tell_pulls(struct rig_rank *rank, const struct told *told) {
+    const mmoe_plan *plan = told->plan;
+    const int64_t row_bytes = 2 * told->layer->hidden, pieces = (row_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+    int64_t *missing = calloc((size_t)plan->padded_rows + 1, sizeof *missing), wanted = 0, peer_bytes = 0;
+    bool good = true;
+    for (int64_t row = 0; row < plan->padded_rows; row++) {
+        missing[row] = plan->row_primary[row] == row ? row_bytes : 0;
+        wanted += missing[row] > 0 ? pieces : 0;
+    }
+    for (int64_t i = 0; i < told->trace->count && good; i++) {
+        const mmoe_trace_event *event = &told->trace->events[i];
+        if (event->kind != MMOE_TRACE_PULL)
+            continue;
+        int64_t row = 0;
+        while (row < plan->padded_rows && !(plan->row_primary[row] == row && plan->row_token[row] == event->token &&
+                                            plan->row_source[row] == rank_in(event->ranks)))
+            row++;
+        good = row < plan->padded_rows && event->tile >= 0 && event->tile < pieces;
+        if (good)
+            missing[row] -= event->bytes;
+        wanted--;
+        peer_bytes += rank_in(event->ranks) != rank->rank ? event->bytes : 0;
+    }
+    for (int64_t row = 0; row < plan->padded_rows; row++)
+        good &= missing[row] == 0;
+    free(missing);
+    RIG_TRY(rank, good && wanted == 0, "tokens were not pulled once each");
+    RIG_TRY(rank, peer_bytes == told->report.bytes_pulled, "%lld bytes pulled, the report says %lld",
+            (long long)peer_bytes, (long long)told->report.bytes_pulled);
+    return true;
+}
+
+/* All rows of the plan are written and pushed, all pads cleared. */
+static bool tell_rows(struct rig_rank *rank, const struct told *told) {
+    const mmoe_plan *plan = told->plan;
+    int64_t spread = 0, pads = 0, pushed = 0, to_peers = 0;
+    for (int64_t i = 0; i < told->trace->count; i++) {
+        const mmoe_trace_event *event = &told->trace->events[i];
+        if (event->kind == MMOE_TRACE_SPREAD)
+            spread += (int64_t)event->rows * event->bytes;
+        if (event->kind == MMOE_TRACE_CLEAR_PADS)
+            pads += event->rows;
+        if (event->kind == MMOE_TRACE_PUSH) {
+            pushed += (int64_t)event->rows * event->bytes;
+            to_peers += (int64_t)event->peer_rows * event->bytes;
+            RIG_TRY(rank,
+                    (event->peer_rows > 0) == ((event->ranks & ~((uint64_t)1 << rank->rank)) != 0) &&
+                        (event->rows > event->peer_rows) == (event->ranks >> rank->rank & 1),
+                    "the ranks of a push are not those of its rows");
+        }
+    }
+    const int64_t bytes = plan->rows * 2 * told->layer->hidden;
+    const int64_t ids = (plan->world - 1) * told->tokens * told->layer->top_k * 8;
+    RIG_TRY(rank, spread == bytes && pushed == bytes, "%lld bytes of rows in and %lld out, expected %lld each",
+            (long long)spread, (long long)pushed, (long long)bytes);
+    RIG_TRY(rank, pads == plan->padded_rows - plan->rows, "%lld pads, expected %lld", (long long)pads,
+            (long long)(plan->padded_rows - plan->rows));
+    RIG_TRY(rank, to_peers + ids == told->report.bytes_pushed, "%lld bytes pushed, the report says %lld",
+            (long long)(to_peers + ids), (long long)told->report.bytes_pushed);
+    return true;
+}
+
+static bool tell_sums(struct rig_rank *rank, const struct told *told) {
+    char *seen = calloc((size_t)told->tokens + 1, 1);
+    bool good = true;
+    for (int64_t i = 0; i < told->trace->count && good; i++) {
+        const mmoe_trace_event *event = &told->trace->events[i];
+        for (int32_t t = event->token; event->kind == MMOE_TRACE_SUM && t < event->token + event->rows && good; t++)
+            good = t < told->tokens && !seen[t]++;
+    }
+    for (int64_t t = 0; t < told->tokens; t++)
+        good &= seen[t];
+    free(seen);
+    RIG_TRY(rank, good, "tokens were not summed once each");
+    return true;
+}
+
+/* ---- Times ---- */
+
+static bool same_track(const mmoe_trace_event *a, const mmoe_trace_event *b) {
+    return a->multiprocessor == b->multiprocessor && a->role == b->role && a->number == b->number;
+}
+
+static bool in_order(const mmoe_trace_event *a, const mmoe_trace_event *b) {
+    if (same_track(a, b))
+        return a->end_ns <= b->begin_ns;
+    if (a->multiprocessor != b->multiprocessor)
+        return a->multiprocessor < b->multiprocessor;
+    return a->role != b->role ? a->role < b->role : a->number < b->number;
+}
+
+static bool times_fit(struct rig_rank *rank, const mmoe_trace *trace) {
+    for (int64_t i = 0; i < trace->count; i++) {
+        const mmoe_trace_event *event = &trace->events[i];
+        RIG_TRY(rank,
+                event->begin_ns <= event->end_ns && event->begin_ns >= trace->begin_ns &&
+                    event->end_ns <= trace->end_ns && event->waited_ns >= 0 &&
+                    event->waited_ns <= event->end_ns - event->begin_ns + 1,
+                "times of a %s", mmoe_trace_kind_name(event->kind));
+        RIG_TRY(rank, i == 0 || in_order(event - 1, event), "a %s after a %s of the same", /* overlap, or disorder */
+                mmoe_trace_kind_name(event->kind), mmoe_trace_kind_name(event[-1].kind));
+    }
+    return true;
+}
+
+/* ---- Forwards ---- */
+
+static bool check_whole(struct rig_rank *rank, const struct told *told) {
+    RIG_TRY(rank, told->trace->rank == rank->rank && told->trace->world == rank->world && told->trace->lost == 0,
+            "the trace of rank %d of %d lost %lld events", told->trace->rank, told->trace->world,
+            (long long)told->trace->lost);
+    return times_fit(rank, told->trace) && tell_all_tasks(rank, told) && tell_pulls(rank, told) &&
+           tell_rows(rank, told) && tell_sums(rank, told);
+}
+
+/* At most so many events of a warp, and of the flights together. */
+static bool check_cut(struct rig_rank *rank, const mmoe_trace *trace, int64_t records) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < trace->count; i++) {
+        const mmoe_trace_event *event = &trace->events[i];
+        const bool same = i > 0 && event->multiprocessor == event[-1].multiprocessor && event->role == event[-1].role &&
+                          (event->role == MMOE_TRACE_FLIGHT || event->number == event[-1].number);
+        count = same ? count + 1 : 1;
+        RIG_TRY(rank, count <= records, "more than %lld events of one warp", (long long)records);
+    }
+    RIG_TRY(rank, trace->lost > 0, "no event is counted as lost");
+    return times_fit(rank, trace);
+}
+
+static bool forward(struct rig_rank *rank, mmoe_layer *layer, struct rig_batch *batch, const struct comparison *c,
+                    bool traced) {
+    const struct rig_options options = {.keep = c->keep};
+    struct told told = {.layer = &batch->layer, .tokens = batch->tokens[rank->rank]};
+    mmoe_trace *trace = NULL;
+    mmoe_saved *saved;
+    struct rig_placed placed;
+    RIG_TRY(rank, mmoe_saved_create(layer, c->keep, &saved) == MMOE_OK, "%s", mmoe_last_error());
+    struct rig_call call = rig_call_make(rank, batch, &options, saved, traced ? 0x7f : 0xff);
+    RIG_TRY(rank, rig_call_place(rank, &call, &placed), "not placed");
+    call.forward.report = &told.report;
+    mmoe_status status =
+        traced ? mmoe_forward_traced(layer, &call.forward, c->records, &trace) : mmoe_forward(layer, &call.forward);
+    RIG_TRY(rank, status == MMOE_OK, "%s: %s", mmoe_status_name(status), mmoe_last_error());
+    bool good = rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, batch);
+    told.plan = mmoe_saved_plan(saved);
+    told.trace = trace;
+    if (good && traced)
+        good = c->records == 0 ? check_whole(rank, &told) : check_cut(rank, trace, c->records);
+    mmoe_trace_destroy(&trace);
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    mmoe_saved_destroy(&saved);
+    RIG_TRY(rank, trace == NULL && good, "a forward failed");
+    return true;
+}
+
+static void comparison_body(struct rig_rank *rank, void *context) {
+    struct comparison *c = context;
+    const bool traced = (c->tracing >> rank->rank & 1) != 0;
+    mmoe_layer *layer;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &c->plain.layer, &layer));
+    if (forward(rank, layer, &c->plain, c, false) && forward(rank, layer, &c->traced, c, traced))
+        RIG_EXPECT(rank, rig_rank_same_bits(rank, &c->plain, &c->traced), "y differs");
+    mmoe_layer_destroy(&layer);
+}
+
+static void compare(const mmoe_layer_config *layer, int world, const int64_t *tokens, enum rig_routing routing,
+                    struct comparison c) {
+    c.plain = rig_batch_make(layer, world, tokens, routing, 5);
+    c.traced = rig_batch_make(layer, world, tokens, routing, 5);
+    struct rig_world rig = rig_world_for(&c.plain, 1, RIG_THREADS);
+    rig_world_run(&rig, comparison_body, &c);
+    rig_batch_free(&c.plain);
+    rig_batch_free(&c.traced);
+}
+
+static void one_rank(void **state) {
+    (void)state;
+    const int64_t tokens = 120;
+    mmoe_layer_config layer = rig_layer(320, 192, 3, 2);
+    compare(&layer, 1, &tokens, RIG_HOLES, (struct comparison){.tracing = 1});
+    layer.limit = 0.75f;
+    compare(&layer, 1, &tokens, RIG_DUPLICATES, (struct comparison){.tracing = 1, .keep = MMOE_KEEP_ROWS});
+}
+
+static void tokens_in_pieces(void **state) {
+    (void)state;
+    const int64_t tokens = 5;
+    mmoe_layer_config layer = rig_layer(2112, 64, 1, 1);
+    compare(&layer, 1, &tokens, RIG_UNIFORM, (struct comparison){.tracing = 1});
+}
+
+static void two_ranks(void **state) {
+    (void)state;
+    const int64_t tokens[][2] = {{60, 90}, {40, 0}};
+    mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
+    compare(&layer, 2, tokens[0], RIG_UNIFORM, (struct comparison){.tracing = 3});
+    compare(&layer, 2, tokens[0], RIG_ONE_EXPERT, (struct comparison){.tracing = 2});
+    compare(&layer, 2, tokens[1], RIG_HOLES, (struct comparison){.tracing = 3});
+}
+
+static void nothing_to_do(void **state) {
+    (void)state;
+    const int64_t tokens = 20, none = 0;
+    mmoe_layer_config layer = rig_layer(64, 64, 2, 1);
+    compare(&layer, 1, &tokens, RIG_UNUSED, (struct comparison){.tracing = 1});
+    compare(&layer, 1, &none, RIG_UNIFORM, (struct comparison){.tracing = 1});
+}
+
+static void a_full_trace(void **state) {
+    (void)state;
+    const int64_t tokens[] = {60, 90};
+    mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
+    compare(&layer, 2, tokens, RIG_UNIFORM, (struct comparison){.tracing = 3, .records = 1});
+    compare(&layer, 2, tokens, RIG_UNIFORM, (struct comparison){.tracing = 3, .records = 3});
+}
+
+/* ---- Refusals and memory ---- */
+
+/* A traced forward that fails on this rank; the group stays whole, and every y as it was. */
+static bool is_refused(struct rig_rank *rank, mmoe_layer *layer, const struct rig_batch *batch, int64_t records,
+                       mmoe_trace **trace, mmoe_status expected, const char *sentence) {
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    struct rig_call call = rig_call_make(rank, batch, &options, NULL, 0x7f);
+    struct rig_placed placed;
+    RIG_TRY(rank, rig_call_place(rank, &call, &placed), "not placed");
+    mmoe_status status = mmoe_forward_traced(layer, &call.forward, records, trace);
+    RIG_TRY(rank, status == expected && strstr(mmoe_last_error(), sentence), "%s: \"%s\", expected %s: \"%s\"",
+            mmoe_status_name(status), mmoe_last_error(), mmoe_status_name(expected), sentence);
+    RIG_TRY(rank, trace == NULL || *trace == NULL, "a trace of a forward that failed");
+    RIG_TRY(rank, rig_call_fetch(rank, &call, &placed) && rig_call_untouched(&call), "an operand was written");
+    RIG_TRY(rank, mmoe_group_check(rank->group) == MMOE_OK, "the group broke: %s", mmoe_last_error());
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    return true;
+}
+
+static void refusal_body(struct rig_rank *rank, void *context) {
+    struct comparison *c = context;
+    mmoe_layer *layer;
+    mmoe_trace *trace = NULL;
+    RIG_EXPECT(rank, mmoe_forward_traced(NULL, NULL, 0, &trace) == MMOE_INVALID_ARGUMENT, "no layer is accepted");
+    RIG_OK(rank, mmoe_layer_create(rank->group, &c->plain.layer, &layer));
+    bool good =
+        is_refused(rank, layer, &c->plain, 0, NULL, MMOE_INVALID_ARGUMENT, "trace is NULL") &&
+        is_refused(rank, layer, &c->plain, -1, &trace, MMOE_INVALID_ARGUMENT, "records is -1, expected 0 .. 1048576") &&
+        is_refused(rank, layer, &c->plain, (1 << 20) + 1, &trace, MMOE_INVALID_ARGUMENT, "records is 1048577");
+    RIG_EXPECT(rank, good && forward(rank, layer, &c->plain, c, true), "%s", rank->failure);
+    mmoe_layer_destroy(&layer);
+}
+
+/* Most of the device's memory is taken once a forward has made its buffers: what is left is enough for a call's
+ * operands, and not for a trace. */
+static void memory_body(struct rig_rank *rank, void *context) {
+    enum { TAKEN = 64, LEFT = 1 << 20, LEAST = 1 << 12 };
+    struct comparison *c = context;
+    void *taken[TAKEN], *left = NULL;
+    int count = 0;
+    mmoe_layer *layer;
+    mmoe_trace *trace = NULL;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &c->plain.layer, &layer));
+    RIG_EXPECT(rank, forward(rank, layer, &c->plain, c, true), "%s", rank->failure);
+    RIG_OK(rank, mmoe_device_alloc(rank->group, LEFT, &left));
+    for (size_t bytes = (size_t)1 << 40; bytes >= LEAST && count < TAKEN;) {
+        if (mmoe_device_alloc(rank->group, bytes, &taken[count]) == MMOE_OK)
+            count++;
+        else
+            bytes /= 2;
+    }
+    mmoe_device_free(rank->group, &left);
+    bool good = is_refused(rank, layer, &c->plain, 0, &trace, MMOE_OUT_OF_MEMORY, "for the trace of a forward") &&
+                forward(rank, layer, &c->plain, c, false);
+    while (count > 0)
+        mmoe_device_free(rank->group, &taken[--count]);
+    RIG_EXPECT(rank, good && forward(rank, layer, &c->plain, c, true), "%s", rank->failure);
+    mmoe_layer_destroy(&layer);
+}
+
+static void run_alone(rig_body body) {
+    const int64_t tokens = 30;
+    mmoe_layer_config layer = rig_layer(64, 64, 2, 2);
+    struct comparison c = {.plain = rig_batch_make(&layer, 1, &tokens, RIG_UNIFORM, 8)};
+    struct rig_world rig = rig_world_for(&c.plain, 1, RIG_THREADS);
+    rig_world_run(&rig, body, &c);
+    rig_batch_free(&c.plain);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    run_alone(refusal_body);
+}
+
+static void no_memory_without_a_trace(void **state) {
+    (void)state;
+    run_alone(memory_body);
+}
+
+static void names(void **state) {
+    (void)state;
+    for (int kind = MMOE_TRACE_AWAIT_ROWS; kind <= MMOE_TRACE_SUM; kind++)
+        for (int other = MMOE_TRACE_AWAIT_ROWS; other < kind; other++)
+            assert_string_not_equal(mmoe_trace_kind_name((mmoe_trace_kind)kind),
+                                    mmoe_trace_kind_name((mmoe_trace_kind)other));
+    assert_string_equal(mmoe_trace_kind_name((mmoe_trace_kind)0), "unknown kind");
+    assert_string_equal(mmoe_trace_kind_name((mmoe_trace_kind)(MMOE_TRACE_SUM + 1)), "unknown kind");
+    mmoe_trace_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),     cmocka_unit_test(tokens_in_pieces),
+        cmocka_unit_test(two_ranks),    cmocka_unit_test(nothing_to_do),
+        cmocka_unit_test(a_full_trace), cmocka_unit_test(refusals),
+        cmocka_unit_test(names),        cmocka_unit_test(no_memory_without_a_trace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
