@@ -531,7 +531,8 @@ namespace {
 
 template <class type> std::vector<type> read_back(sim::machine &gpus, const void *from, size_t count) {
     std::vector<type> values(count);
-    gpus.read(values.data(), from, count * sizeof(type));
+    if (count > 0)
+        gpus.read(values.data(), from, count * sizeof(type));
     return values;
 }
 

@@ -112,7 +112,9 @@ bool is_found(const fault_case &planted, uint64_t seeds, uint64_t first) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 4;
+    const char *scale = std::getenv("MMOE_TEST_SCALE");
+    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
+    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 2 : 4;
     const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
     const fault_case cases[] = {
         {"a result in another slot", result_in_another_slot(), "race", "y of call 2"},
