@@ -10,10 +10,12 @@
 #include <string.h>
 
 #include "baseline.h"
+#include "bench_chart.h"
 #include "clock.h"
 #include "commands.h"
 #include "machine.h"
 #include "message.h"
+#include "output.h"
 #include "phases.h"
 #include "record.h"
 #include "share.h"
@@ -321,11 +323,30 @@ static int baseline_threads(const struct problem *problem) {
     return (int)(threads < BASELINE_MAX_THREADS ? threads : BASELINE_MAX_THREADS);
 }
 
+static int measure(const struct problem *problem) {
+    const struct options *options = problem->options;
+    struct bench bench = {.problem = problem, .threads = baseline_threads(problem)};
+    int code = options->output ? output_check(options->output) : 0;
+    bench.samples = calloc((size_t)options->iterations, sizeof *bench.samples);
+    if (!bench.samples)
+        code = complain_memory("the samples");
+    if (!code)
+        code = ranks_run(problem, bench_rank, &bench);
+    if (!code && ranks_print(problem))
+        code = report(&bench);
+    free(bench.samples);
+    return code;
+}
+
 int command_bench(int argc, char **argv) {
     static const struct argp_option own[] = {
         {"iterations", KEY_ITERATIONS, "N", 0, "how often to measure (default 5)", 0},
         {"warmup", KEY_WARMUP, "N", 0, "how often to run before that (default 1)", 0},
-        {"output", KEY_OUTPUT, "FILE", 0, "write the JSON record to FILE too", 0},
+        {"output", KEY_OUTPUT, "FILE", 0, "write the JSON record to FILE too; with --draw, the picture", 0},
+        {"draw", KEY_DRAW, "FILE", 0,
+         "measure nothing: draw the record in FILE, of this command or of a GPU's benchmark, as an SVG picture beside "
+         "it",
+         0},
         {0}};
     struct options options = {.command = "bench"};
     struct problem problem;
@@ -335,17 +356,7 @@ int command_bench(int argc, char **argv) {
                             argc, argv);
     if (code)
         return code;
-    struct bench bench = {.problem = &problem, .threads = baseline_threads(&problem)};
-    bench.samples = calloc((size_t)options.iterations, sizeof *bench.samples);
-    if (!bench.samples)
-        code = complain_memory("the samples");
-    if (!code && options.output)
-        code = record_check_path(options.output);
-    if (!code)
-        code = ranks_run(&problem, bench_rank, &bench);
-    if (!code && ranks_print(&problem))
-        code = report(&bench);
-    free(bench.samples);
+    code = options.draw ? bench_draw(options.draw, options.output) : measure(&problem);
     problem_close(&problem);
     return code;
 }

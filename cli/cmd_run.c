@@ -1,7 +1,6 @@
 /* megamoe run: one layer forward and backward, what it took on each rank, and checksums of what came out. */
 #include <inttypes.h>
 
-#include "checksum.h"
 #include "commands.h"
 #include "message.h"
 #include "phases.h"
@@ -24,17 +23,14 @@ struct run {
     struct outcome outcomes[MMOE_MAX_WORLD]; /* written by rank 0 */
 };
 
-static uint64_t checksum(const struct share *share, enum tensor tensor) {
-    int64_t first = share_first(share, tensor) * tensor_width(share->problem, tensor);
-    int64_t count = share_elements(share, tensor);
-    const void *data = share->data[tensor];
-    return npy_type_bytes(tensor_type(tensor)) == 2 ? checksum_16(data, first, count) : checksum_32(data, first, count);
+static int output_count(const struct run *run) {
+    return run->problem->options->forward ? 1 : OUTPUTS;
 }
 
 static void gather_outcomes(struct share *share, struct run *run) {
     struct outcome mine = {.forward = share->forward, .backward = share->backward};
-    for (int o = 0; o < OUTPUTS; o++)
-        mine.checksums[o] = checksum(share, outputs[o]);
+    for (int o = 0; o < output_count(run); o++)
+        mine.checksums[o] = share_checksum(share, outputs[o]);
     rank_gather(share->rank, &mine, sizeof mine, share->rank->index == 0 ? run->outcomes : NULL);
 }
 
@@ -54,10 +50,6 @@ static void run_rank(struct rank *rank, void *context) {
     if (share_both(&share))
         gather_results(&share, run);
     share_close(&share);
-}
-
-static int output_count(const struct run *run) {
-    return run->problem->options->forward ? 1 : OUTPUTS;
 }
 
 static uint64_t total_checksum(const struct run *run, int output) {

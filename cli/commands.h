@@ -5,6 +5,7 @@
 int command_run(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_trace(int argc, char **argv);
 int command_info(int argc, char **argv);
 
 /* The end of every help text. */

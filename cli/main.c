@@ -13,10 +13,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"run", command_run},
-    {"check", command_check},
-    {"bench", command_bench},
-    {"info", command_info},
+    {"run", command_run},     {"check", command_check}, {"bench", command_bench},
+    {"trace", command_trace}, {"info", command_info},
 };
 #define COMMANDS ((int)(sizeof commands / sizeof commands[0]))
 
@@ -50,7 +48,7 @@ static int run_command(struct rest rest) {
             rest.argv[0] = name;
             return commands[c].run(rest.argc, rest.argv);
         }
-    return complain(EXIT_INPUT, "'%s' is no command, expected run, check, bench or info", rest.argv[0]);
+    return complain(EXIT_INPUT, "'%s' is no command, expected run, check, bench, trace or info", rest.argv[0]);
 }
 
 int main(int argc, char **argv) {
@@ -62,6 +60,7 @@ int main(int argc, char **argv) {
                "  run     one layer forward and backward: times, bytes, checksums\n"
                "  check   the same against a float64 reference\n"
                "  bench   its time beside the same matrix products through OpenBLAS alone\n"
+               "  trace   a forward on GPUs, recorded: a timeline and a picture of it\n"
                "  info    backends found, presets, the size of every buffer, the plan of a routing\n\n"
                "`megamoe COMMAND --help` lists the options of one.\n"
                "Exit codes: 0 all is well; 1 `check` found an error past its bound; 2 bad usage or input; 3 the "
@@ -72,7 +71,7 @@ int main(int argc, char **argv) {
     argp_program_version_hook = print_version;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &rest);
     if (rest.argc == 0)
-        return complain(EXIT_INPUT, "no command is given, expected run, check, bench or info");
+        return complain(EXIT_INPUT, "no command is given, expected run, check, bench, trace or info");
     int code = run_command(rest);
     if ((fflush(stdout) || ferror(stdout)) && code != EXIT_RUN)
         code = complain(EXIT_RUN, "stdout can't be written: %s", strerror(errno));

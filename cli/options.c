@@ -285,12 +285,17 @@ static int read_own(struct options *options, int key, char *text) {
     case KEY_OUTPUT:
         options->output = text;
         return *text ? 0 : bad("output", text, "the name of a file");
+    case KEY_DRAW:
+        options->draw = text;
+        return *text ? 0 : bad("draw", text, "the name of a file");
     case KEY_BOUND:
         return read_number(text, 0, &options->bound) ? 0 : bad("bound", text, "a number of at least 0");
     case KEY_ITERATIONS:
         return read_count("iterations", text, 1, 10000, &options->iterations);
     case KEY_WARMUP:
         return read_count("warmup", text, 0, 10000, &options->warmup);
+    case KEY_RECORDS:
+        return read_count("records", text, 1, 1 << 20, &options->records);
     default:
         return NOT_HERE;
     }
@@ -340,6 +345,8 @@ static int check_together(const struct options *options) {
 int options_read(struct options *options, const struct argp_option *own, const char *help, int argc, char **argv) {
     *options = (struct options){
         .command = options->command,
+        .forward = options->forward,
+        .backend = options->backend,
         .scale = NOT_GIVEN,
         .hidden = NOT_GIVEN,
         .intermediate = NOT_GIVEN,

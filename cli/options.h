@@ -37,27 +37,30 @@ struct options {
     int64_t capacity;
     bool drop;
 
-    const char *backend;
+    const char *backend; /* NULL: the library's default one */
     int64_t threads;
     uint64_t seed;
     bool json, progress;
 
     /* Of single commands */
-    bool forward;               /* run, check */
+    bool forward;               /* run, check; trace always */
     const char *save;           /* run */
     double bound;               /* check */
     int64_t iterations, warmup; /* bench */
-    const char *output;         /* bench */
+    const char *output;         /* bench, trace */
+    const char *draw;           /* bench */
+    int64_t records;            /* trace */
 };
 
 extern const char *const input_option[INPUTS]; /* "--x" and so on */
 
-/* Reads the arguments of one subcommand; argv[0] is its name for messages. On a bad one says why and returns
- * EXIT_INPUT. `own` are the command's own options, of those with a KEY_ below, or NULL. */
+/* Reads the arguments of one subcommand, whose `command`, `forward` and default `backend` are set; argv[0] is its
+ * name for messages. On a bad one says why and returns EXIT_INPUT. `own` are the command's own options, of those with a
+ * KEY_ below, or NULL. */
 int options_read(struct options *options, const struct argp_option *own, const char *help, int argc, char **argv);
 
 /* Numbers for the options of single commands, as keys of their argp_option. */
-enum { KEY_SAVE = 512, KEY_FORWARD, KEY_BOUND, KEY_ITERATIONS, KEY_WARMUP, KEY_OUTPUT };
+enum { KEY_SAVE = 512, KEY_FORWARD, KEY_BOUND, KEY_ITERATIONS, KEY_WARMUP, KEY_OUTPUT, KEY_DRAW, KEY_RECORDS };
 
 /* Reads a decimal integer from first to last out of a whole string. */
 bool read_integer(const char *text, int64_t first, int64_t last, int64_t *value);

@@ -2,14 +2,11 @@
 #include "record.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "message.h"
+#include "output.h"
 #include "routing.h"
 
 static json_t *text_or_null(const char *text) {
@@ -79,47 +76,13 @@ int record_print(json_t *record) {
     return failed ? complain(EXIT_RUN, "the record can't be written to stdout: %s", strerror(errno)) : 0;
 }
 
-static int write_and_rename(const json_t *record, const char *path, char *temporary) {
-    int descriptor = mkstemp(temporary);
-    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
-    if (!file) {
-        int error = errno;
-        if (descriptor >= 0) {
-            close(descriptor);
-            unlink(temporary);
-        }
-        return complain(EXIT_INPUT, "'%s' can't be written: %s", path, strerror(error));
-    }
-    int failed = json_dumpf(record, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    failed |= fputc('\n', file) == EOF;
-    failed |= fchmod(descriptor, 0644) != 0;
-    failed |= fclose(file) != 0;
-    if (!failed && !rename(temporary, path))
-        return 0;
-    int error = errno;
-    unlink(temporary);
-    return complain(EXIT_RUN, "'%s' can't be written: %s", path, strerror(error));
-}
-
-int record_check_path(const char *path) {
-    struct stat status;
-    char *copy = strdup(path);
-    if (!copy)
-        return complain_memory("a file name");
-    bool good = !access(dirname(copy), W_OK | X_OK) && (stat(path, &status) || S_ISREG(status.st_mode));
-    free(copy);
-    return good ? 0 : complain(EXIT_INPUT, "--output is '%s', expected a file in a folder that can be written", path);
+static void write_text(FILE *file, const void *record) {
+    json_dumpf(record, file, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    fputc('\n', file);
 }
 
 int record_write(const json_t *record, const char *path) {
-    size_t bytes = strlen(path) + 8;
-    char *temporary = malloc(bytes);
-    if (!temporary)
-        return complain_memory("a file name");
-    snprintf(temporary, bytes, "%s.XXXXXX", path);
-    int code = write_and_rename(record, path, temporary);
-    free(temporary);
-    return code;
+    return output_write(path, write_text, record);
 }
 
 const char *record_bytes_text(double bytes, char text[24]) {

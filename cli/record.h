@@ -22,11 +22,8 @@ json_t *record_integers(const int64_t *values, int64_t count);
 /* Prints a record on stdout, frees it and returns an exit code; one that could not be built (NULL, no memory) too. */
 int record_print(json_t *record);
 
-/* Writes it to a file: under a temporary name first, so that no half file is ever seen. Does not free it. */
+/* Writes it to a file, at once (output.h). Does not free it. */
 int record_write(const json_t *record, const char *path);
-
-/* Whether record_write can make such a file, to be told before the work that fills it. */
-int record_check_path(const char *path);
 
 /* "1.5 MiB" */
 const char *record_bytes_text(double bytes, char text[24]);

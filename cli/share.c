@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checksum.h"
 #include "message.h"
 
 int64_t share_count(const struct share *share, enum tensor tensor) {
@@ -22,6 +23,11 @@ int64_t share_elements(const struct share *share, enum tensor tensor) {
 
 static size_t tensor_bytes(const struct share *share, enum tensor tensor) {
     return (size_t)share_elements(share, tensor) * npy_type_bytes(tensor_type(tensor));
+}
+
+/* A forward alone has no gradients. */
+static bool is_needed(const struct share *share, enum tensor tensor) {
+    return tensor <= TENSOR_Y || !share->problem->options->forward;
 }
 
 static int make_tensor(struct share *share, enum tensor tensor) {
@@ -53,20 +59,37 @@ static void place_tensor(struct share *share, enum tensor tensor) {
     rank_fail_status(share->rank, status);
 }
 
-/* Brings the outputs to `data`. */
-static void fetch_outputs(struct share *share) {
+void share_fetch(struct share *share) {
     for (int t = INPUTS; t < TENSORS && on_device(share) && !share->rank->code; t++)
-        rank_fail_status(share->rank, mmoe_device_read(share->rank->group, share->data[t], share->placed[t],
-                                                       tensor_bytes(share, (enum tensor)t)));
+        if (is_needed(share, (enum tensor)t))
+            rank_fail_status(share->rank, mmoe_device_read(share->rank->group, share->data[t], share->placed[t],
+                                                           tensor_bytes(share, (enum tensor)t)));
+}
+
+void share_forget_y(struct share *share) {
+    size_t bytes = tensor_bytes(share, TENSOR_Y);
+    memset(share->data[TENSOR_Y], 0xff, bytes);
+    if (on_device(share))
+        rank_fail_status(share->rank,
+                         mmoe_device_write(share->rank->group, share->placed[TENSOR_Y], share->data[TENSOR_Y], bytes));
+}
+
+uint64_t share_checksum(const struct share *share, enum tensor tensor) {
+    int64_t first = share_first(share, tensor) * tensor_width(share->problem, tensor);
+    int64_t count = share_elements(share, tensor);
+    const void *data = share->data[tensor];
+    return npy_type_bytes(tensor_type(tensor)) == 2 ? checksum_16(data, first, count) : checksum_32(data, first, count);
 }
 
 int share_open(struct share *share, const struct problem *problem, struct rank *rank) {
     *share = (struct share){.problem = problem, .rank = rank};
     progress_label(rank_progress(rank), "making the data", 0);
     for (int t = 0; t < TENSORS && !rank->code; t++)
-        make_tensor(share, (enum tensor)t);
+        if (is_needed(share, (enum tensor)t))
+            make_tensor(share, (enum tensor)t);
     for (int t = 0; t < TENSORS && !rank->code; t++)
-        place_tensor(share, (enum tensor)t);
+        if (is_needed(share, (enum tensor)t))
+            place_tensor(share, (enum tensor)t);
     if (!rank->code)
         rank_fail_status(rank, mmoe_layer_create(rank->group, &problem->layer, &share->layer));
     if (!rank->code)
@@ -94,7 +117,7 @@ static mmoe_tensor view(const struct share *share, enum tensor tensor) {
                      : mmoe_stack(share->placed[tensor], dtype, shape[0], shape[1], shape[2]);
 }
 
-int share_forward(struct share *share) {
+static mmoe_forward_args forward_args(struct share *share) {
     mmoe_forward_args args = mmoe_forward_args_default();
     args.x = view(share, TENSOR_X);
     args.ids = view(share, TENSOR_IDS);
@@ -105,7 +128,18 @@ int share_forward(struct share *share) {
     args.y = view(share, TENSOR_Y);
     args.saved = share->saved;
     args.report = &share->forward;
+    return args;
+}
+
+int share_forward(struct share *share) {
+    mmoe_forward_args args = forward_args(share);
     return rank_fail_status(share->rank, mmoe_forward(share->layer, &args));
+}
+
+int share_forward_traced(struct share *share, mmoe_trace **trace) {
+    mmoe_forward_args args = forward_args(share);
+    return rank_fail_status(share->rank,
+                            mmoe_forward_traced(share->layer, &args, share->problem->options->records, trace));
 }
 
 int share_backward(struct share *share) {
@@ -138,6 +172,6 @@ bool share_both(struct share *share) {
         progress_label(rank_progress(rank), "backward", 0);
         share_backward(share);
     }
-    fetch_outputs(share);
+    share_fetch(share);
     return rank_all_well(rank);
 }

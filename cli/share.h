@@ -19,17 +19,27 @@ int64_t share_count(const struct share *share, enum tensor tensor);
 int64_t share_first(const struct share *share, enum tensor tensor);
 int64_t share_elements(const struct share *share, enum tensor tensor);
 
-/* Allocates, makes the inputs, poisons the outputs with NaN and makes the layer. On failure returns an exit code, with
- * the rank's sentence set; share_close is due in any case. */
+/* Allocates what the command needs, makes the inputs, poisons the outputs with NaN and makes the layer. On failure
+ * returns an exit code, with the rank's sentence set; share_close is due in any case. */
 int share_open(struct share *share, const struct problem *problem, struct rank *rank);
 void share_close(struct share *share);
 
 /* Collective: the calls, which all ranks must be about to make. */
 int share_forward(struct share *share);
+int share_forward_traced(struct share *share, mmoe_trace **trace);
 int share_backward(struct share *share);
 
 /* Collective: both, or with --forward the first alone, with progress shown, and their outputs in `data`. Returns
  * whether every rank is well after them; where one was not before, nothing is called. */
 bool share_both(struct share *share);
+
+/* Brings the outputs to `data`. */
+void share_fetch(struct share *share);
+
+/* Poisons y again. */
+void share_forget_y(struct share *share);
+
+/* Of a tensor in `data`, as this rank's part of the whole: the ranks' add up. */
+uint64_t share_checksum(const struct share *share, enum tensor tensor);
 
 #endif

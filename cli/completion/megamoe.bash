@@ -11,7 +11,7 @@ _megamoe() {
     local choices=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "run check bench info --help --usage --version" -- "$word"))
+        COMPREPLY=($(compgen -W "run check bench trace info --help --usage --version" -- "$word"))
         return
     fi
     case $before in
@@ -24,12 +24,12 @@ _megamoe() {
             COMPREPLY=($(compgen -d -- "$word"))
             return
             ;;
-        --ids | --weights | --x | --dy | --gate | --up | --down | --output)
+        --ids | --weights | --x | --dy | --gate | --up | --down | --output | --draw)
             COMPREPLY=($(compgen -f -- "$word"))
             return
             ;;
         --scale | --hidden | --intermediate | --experts | --top-k | --ranks | --tokens | --seed | --limit | --capacity | \
-            --threads | --bound | --iterations | --warmup)
+            --threads | --bound | --iterations | --warmup | --records)
             return
             ;;
         *)
@@ -37,7 +37,8 @@ _megamoe() {
             case $command in
                 run) choices+=" --forward --save" ;;
                 check) choices+=" --forward --bound" ;;
-                bench) choices+=" --iterations --warmup --output" ;;
+                bench) choices+=" --iterations --warmup --output --draw" ;;
+                trace) choices+=" --output --records --warmup" ;;
             esac
             ;;
     esac

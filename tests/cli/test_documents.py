@@ -10,7 +10,7 @@ from command import SOURCE, good, options_of, record
 MANUAL = SOURCE / "docs/megamoe.1"
 BASH = SOURCE / "cli/completion/megamoe.bash"
 ZSH = SOURCE / "cli/completion/_megamoe"
-COMMANDS = ["run", "check", "bench", "info"]
+COMMANDS = ["run", "check", "bench", "trace", "info"]
 
 
 def bash_completion(*words):

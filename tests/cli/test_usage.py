@@ -8,7 +8,7 @@ import pytest
 
 from command import CHECK, COMMAND, GOOD, INPUT, RUN, TINY, clean_environment, good, megamoe, options_of, record, refused
 
-COMMANDS = ["run", "check", "bench", "info"]
+COMMANDS = ["run", "check", "bench", "trace", "info"]
 
 # Option, bad value, what the sentence says was expected. Every option that takes a value is here.
 BAD_VALUES = [
@@ -65,6 +65,8 @@ OWN_BAD_VALUES = [
     ("bench", "iterations", "0", "an integer from 1 to 10000"),
     ("bench", "warmup", "-1", "an integer from 0 to 10000"),
     ("bench", "output", "", "the name of a file"),
+    ("bench", "draw", "", "the name of a file"),
+    ("trace", "records", "0", "an integer from 1 to 1048576"),
 ]
 
 
@@ -107,8 +109,8 @@ def test_bad_together(command, arguments, sentence):
 
 
 def test_no_command():
-    assert refused() == "no command is given, expected run, check, bench or info"
-    assert refused("train") == "'train' is no command, expected run, check, bench or info"
+    assert refused() == "no command is given, expected run, check, bench, trace or info"
+    assert refused("train") == "'train' is no command, expected run, check, bench, trace or info"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -229,6 +231,14 @@ def test_output_is_checked_before_the_work(tmp_path):
     for place in (tmp_path / "no/such.json", tmp_path):
         assert refused("bench", *TINY, f"--output={place}") == (
             f"--output is '{place}', expected a file in a folder that can be written")
+
+
+def test_a_trace_is_of_gpus(tmp_path):
+    assert refused("trace", *TINY, "--ranks=2", "--backend=cpu", f"--output={tmp_path}/out") == (
+        'rank 0: a trace is wanted of backend "cpu", expected "cuda"')
+    assert os.listdir(tmp_path) == []
+    assert refused("trace", *TINY, "--backend=cpu", f"--output={tmp_path}/no/such") == (
+        f"--output is '{tmp_path}/no/such.json', expected a file in a folder that can be written")
 
 
 def test_bad_environment():

@@ -273,6 +273,20 @@ static void tokens_in_pieces(void **state) {
     compare(&layer, 1, &tokens, RIG_UNIFORM, (struct comparison){.tracing = 1});
 }
 
+/* A GPU for each rank. */
+static int need_two(void **state) {
+    (void)state;
+    const char *name;
+    int cuda = 0;
+    while ((name = mmoe_backend(cuda, NULL, NULL)) != NULL && strcmp(name, "cuda") != 0)
+        cuda++;
+    if (mmoe_backend_device(cuda, 1) == NULL) {
+        print_message("not run: it needs two GPUs\n");
+        skip();
+    }
+    return 0;
+}
+
 static void two_ranks(void **state) {
     (void)state;
     const int64_t tokens[][2] = {{60, 90}, {40, 0}};
@@ -335,7 +349,7 @@ static void refusal_body(struct rig_rank *rank, void *context) {
 /* Most of the device's memory is taken once a forward has made its buffers: what is left is enough for a call's
  * operands, and not for a trace. */
 static void memory_body(struct rig_rank *rank, void *context) {
-    enum { TAKEN = 64, LEFT = 1 << 20, LEAST = 1 << 12 };
+    enum { TAKEN = 64, LEFT = 1 << 23, LEAST = 1 << 12 };
     struct comparison *c = context;
     void *taken[TAKEN], *left = NULL;
     int count = 0;
@@ -391,10 +405,14 @@ static void names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),     cmocka_unit_test(tokens_in_pieces),
-        cmocka_unit_test(two_ranks),    cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test(a_full_trace), cmocka_unit_test(refusals),
-        cmocka_unit_test(names),        cmocka_unit_test(no_memory_without_a_trace),
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(tokens_in_pieces),
+        cmocka_unit_test_setup(two_ranks, need_two),
+        cmocka_unit_test(nothing_to_do),
+        cmocka_unit_test_setup(a_full_trace, need_two),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(no_memory_without_a_trace),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
