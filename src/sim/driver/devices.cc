@@ -35,6 +35,7 @@ const name_of_result results[] = {
     {MM_CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "the work is not done"},
     {MM_CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "simulated memory can't be shared between processes"},
     {MM_CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "the simulator found a fault"},
+    {MM_CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "the device has broken, as it was asked to"},
 };
 
 const name_of_result *find(mm_cu_result result) {

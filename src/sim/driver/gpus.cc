@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 
@@ -32,6 +33,8 @@ settings settings_of_environment() {
     s.machine.multiprocessors = (unsigned)number_of_environment("MEGAMOE_SIM_MULTIPROCESSORS", 4);
     s.machine.check_order = number_of_environment("MEGAMOE_SIM_CHECK_ORDER", 1) != 0;
     s.memory = number_of_environment("MEGAMOE_SIM_MEMORY", (uint64_t)4 << 30);
+    if (const char *breaks = std::getenv("MEGAMOE_SIM_BREAK"))
+        std::sscanf(breaks, "%d@%" SCNu64, &s.breaking, &s.breaks_at);
     return s;
 }
 
@@ -69,8 +72,20 @@ void gpus::rank_goes() {
     ranks--;
 }
 
+bool gpus::is_broken(int device) const {
+    return device == set.breaking && launches >= set.breaks_at;
+}
+
+bool gpus::breaks(int device) {
+    launches += device == set.breaking;
+    return is_broken(device);
+}
+
 mm_cu_result gpus::health() const {
-    return faulted ? MM_CUDA_ERROR_ILLEGAL_INSTRUCTION : MM_CUDA_SUCCESS;
+    const context *current = current_context();
+    return faulted                                 ? MM_CUDA_ERROR_ILLEGAL_INSTRUCTION
+           : current && is_broken(current->device) ? MM_CUDA_ERROR_LAUNCH_FAILED
+                                                   : MM_CUDA_SUCCESS;
 }
 
 bool gpus::all_wait() const {
@@ -124,6 +139,8 @@ void gpus::advance(std::unique_lock<std::mutex> &held) {
 }
 
 mm_cu_result gpus::wait(std::unique_lock<std::mutex> &held, std::function<bool()> done) {
+    if (mm_cu_result result = health(); result != MM_CUDA_SUCCESS)
+        return result;
     waiter own{std::move(done), false};
     waiting.push_back(&own);
     release_who_is_done();

@@ -26,11 +26,14 @@ namespace sim::driver {
 
 struct settings {
     options machine;
-    size_t memory; /* bytes of each device */
+    size_t memory;          /* bytes of each device */
+    int breaking = -1;      /* a device that breaks, -1: none, */
+    uint64_t breaks_at = 0; /* with this launch of its own, counted from 1 */
 };
 
 /* From the environment: MEGAMOE_SIM_DEVICES (8), MEGAMOE_SIM_SEED (1), MEGAMOE_SIM_MULTIPROCESSORS (4),
- * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHECK_ORDER (1; 0 leaves out races and uninitialised reads). */
+ * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHECK_ORDER (1; 0 leaves out races and uninitialised reads),
+ * MEGAMOE_SIM_BREAK (none; "1@20": device 1 breaks with the 20th kernel that is launched on it). */
 settings settings_of_environment();
 
 /* Handles that the program holds. */
@@ -77,14 +80,19 @@ class gpus {
 
     mm_cu_result wait_for_device(std::unique_lock<std::mutex> &held, int device); /* -1: for all */
 
-    /* CUDA_SUCCESS, or what a call gives after the simulator has found a fault. */
+    /* CUDA_SUCCESS, or what every call gives after the simulator has found a fault, or after the device of the current
+     * context has broken: then nothing more is queued there. */
     mm_cu_result health() const;
+
+    /* Counts a launch on a device; true: with this one it breaks. */
+    bool breaks(int device);
 
   private:
     struct waiter {
         std::function<bool()> done;
         bool released;
     };
+    bool is_broken(int device) const;
     bool all_wait() const;
     void await_others(std::unique_lock<std::mutex> &held);
     bool is_deadlock(std::unique_lock<std::mutex> &held);
@@ -98,6 +106,7 @@ class gpus {
     int ranks = 0;
     uint64_t activity = 0, left_out_at = ~0ull, given_up_at = ~0ull; /* of ranks that were away then */
     bool faulted = false, told = false;
+    uint64_t launches = 0; /* on the device that breaks */
 };
 
 /* Made by cuInit and never freed: threads of the program may outlive every order of tear-down. nullptr before. */

@@ -108,8 +108,10 @@ SIM_DRIVER_API cuLaunchKernelEx(const mm_cu_launch_config *config, mm_cu_functio
     l.threads = config->block_x;
     l.shared_bytes = config->shared_bytes;
     auto held = g.lock();
-    g.sim.launch(s, l);
-    return g.health();
+    mm_cu_result result = g.health();
+    if (result == MM_CUDA_SUCCESS && !g.breaks(current_context()->device))
+        g.sim.launch(s, l);
+    return result;
 }
 
 SIM_DRIVER_API cuTensorMapEncodeTiled(tensor_map *map, int type, uint32_t dims, void *base, const uint64_t *size,

@@ -20,6 +20,8 @@ void *pointer_of(mm_cu_pointer address) {
 }
 
 mm_cu_result allocate(gpus &g, int device, size_t bytes, void **out) {
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
     if (bytes == 0)
         return MM_CUDA_ERROR_INVALID_VALUE;
     if (device >= 0 && bytes > g.set.memory - g.used[(size_t)device])
@@ -59,6 +61,12 @@ bool is_known(gpus &g, const void *address, size_t bytes) {
 bool is_reachable(gpus &g, mm_cu_stream handle, const void *address, size_t bytes) {
     const int device = handle ? reinterpret_cast<const stream *>(handle)->device : current_context()->device;
     return is_known(g, address, bytes) && may_access(address, device);
+}
+
+/* Whether a copy or a fill can be queued. */
+mm_cu_result check(gpus &g, mm_cu_stream handle, const void *address, size_t bytes) {
+    const mm_cu_result result = g.health();
+    return result != MM_CUDA_SUCCESS || is_reachable(g, handle, address, bytes) ? result : MM_CUDA_ERROR_INVALID_VALUE;
 }
 
 } // namespace
@@ -125,8 +133,8 @@ SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t b
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_reachable(g, handle, pointer_of(to), bytes))
-        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (mm_cu_result result = check(g, handle, pointer_of(to), bytes); result != MM_CUDA_SUCCESS)
+        return result;
     if (is_known(g, from, bytes)) {
         g.sim.copy(s, pointer_of(to), from, bytes);
     } else {
@@ -135,7 +143,7 @@ SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t b
         g.sim.copy(s, pointer_of(to), kept->data(), bytes);
         g.sim.call(s, [kept] {});
     }
-    return g.health();
+    return MM_CUDA_SUCCESS;
 }
 
 /* Ordinary host memory has been written when the call returns. */
@@ -145,11 +153,11 @@ SIM_DRIVER_API cuMemcpyDtoHAsync_v2(void *to, mm_cu_pointer from, size_t bytes, 
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_reachable(g, handle, pointer_of(from), bytes))
-        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (mm_cu_result result = check(g, handle, pointer_of(from), bytes); result != MM_CUDA_SUCCESS)
+        return result;
     g.sim.copy(s, to, pointer_of(from), bytes);
     if (is_known(g, to, bytes))
-        return g.health();
+        return MM_CUDA_SUCCESS;
     return g.wait(held, [&g, s] { return g.sim.stream_done(s); });
 }
 
@@ -159,8 +167,8 @@ SIM_DRIVER_API cuMemsetD8Async(mm_cu_pointer to, unsigned char value, size_t byt
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
-    if (!is_reachable(g, handle, pointer_of(to), bytes))
-        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (mm_cu_result result = check(g, handle, pointer_of(to), bytes); result != MM_CUDA_SUCCESS)
+        return result;
     g.sim.fill(s, pointer_of(to), value, bytes);
-    return g.health();
+    return MM_CUDA_SUCCESS;
 }

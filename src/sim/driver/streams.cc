@@ -50,9 +50,11 @@ SIM_DRIVER_API cuStreamWaitEvent(mm_cu_stream handle, mm_cu_event awaited, unsig
     if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     auto held = the_gpus()->lock();
+    if (mm_cu_result result = the_gpus()->health(); result != MM_CUDA_SUCCESS)
+        return result;
     if (event_of(awaited)->recorded)
         the_gpus()->sim.wait(s, event_of(awaited)->sim);
-    return the_gpus()->health();
+    return MM_CUDA_SUCCESS;
 }
 
 SIM_DRIVER_API cuEventCreate(mm_cu_event *out, unsigned) {
@@ -72,26 +74,30 @@ SIM_DRIVER_API cuEventRecord(mm_cu_event handle, mm_cu_stream where) {
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
     event &e = *event_of(handle);
     auto steps = std::make_shared<uint64_t>(0);
     g.sim.call(s, [&g, steps] { *steps = g.sim.counters().steps; });
     e.steps = steps;
     e.sim = g.sim.record(s);
     e.recorded = true;
-    return g.health();
+    return MM_CUDA_SUCCESS;
 }
 
 SIM_DRIVER_API cuEventSynchronize(mm_cu_event handle) {
     gpus &g = *the_gpus();
     auto held = g.lock();
     event &e = *event_of(handle);
-    return e.recorded ? g.wait(held, [&g, &e] { return g.sim.event_done(e.sim); }) : MM_CUDA_SUCCESS;
+    return e.recorded ? g.wait(held, [&g, &e] { return g.sim.event_done(e.sim); }) : g.health();
 }
 
 /* A step of the simulator counts as a nanosecond. */
 SIM_DRIVER_API cuEventElapsedTime(float *milliseconds, mm_cu_event from, mm_cu_event to) {
     gpus &g = *the_gpus();
     auto held = g.lock();
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
     const event &first = *event_of(from), &last = *event_of(to);
     if (!first.recorded || !last.recorded)
         return MM_CUDA_ERROR_INVALID_HANDLE;
