@@ -34,34 +34,66 @@ static double *from_float(const float *values, int64_t n) {
     return out;
 }
 
-const struct rig_reference *rig_reference_of(struct rig_batch *batch) {
-    if (batch->reference)
-        return batch->reference;
-    int64_t values = rig_batch_values(batch), slots = rig_batch_slots(batch), stack = rig_batch_stack(batch);
+static struct oracle_layer oracle_of(const struct rig_batch *batch) {
     const mmoe_layer_config *config = &batch->layer;
-    struct oracle_layer layer = {.tokens = batch->total,
+    return (struct oracle_layer){.tokens = batch->total,
                                  .hidden = config->hidden,
                                  .intermediate = config->intermediate,
                                  .experts = config->experts,
                                  .top_k = config->top_k,
                                  .weight_on_input = config->weight_on == MMOE_WEIGHT_ON_INPUT,
                                  .limit = config->limit};
-    double *x = from_bf16(batch->x, values), *dy = from_bf16(batch->dy, values);
-    double *w = from_float(batch->weights, slots);
-    double *gate = from_bf16(batch->gate, stack), *up = from_bf16(batch->up, stack);
-    double *down = from_bf16(batch->down, stack);
-    struct rig_reference *made = malloc(sizeof *made);
-    assert_non_null(made);
-    *made = (struct rig_reference){doubles(values), doubles(values), doubles(slots),
-                                   doubles(stack),  doubles(stack),  doubles(stack)};
-    assert_int_equal(oracle_forward(&layer, x, batch->ids, w, gate, up, down, made->y), 0);
-    assert_int_equal(oracle_backward(&layer, x, batch->ids, w, gate, up, down, dy, made->dx, made->dweights,
-                                     made->dgate, made->dup, made->ddown),
-                     0);
-    double *inputs[] = {x, dy, w, gate, up, down};
+}
+
+/* A batch's inputs in float64. */
+struct inputs {
+    double *x, *dy, *w, *gate, *up, *down;
+};
+
+static struct inputs inputs_of(const struct rig_batch *batch) {
+    const int64_t values = rig_batch_values(batch), stack = rig_batch_stack(batch);
+    return (struct inputs){
+        from_bf16(batch->x, values),   from_bf16(batch->dy, values), from_float(batch->weights, rig_batch_slots(batch)),
+        from_bf16(batch->gate, stack), from_bf16(batch->up, stack),  from_bf16(batch->down, stack)};
+}
+
+static void inputs_free(struct inputs *inputs) {
+    double *arrays[] = {inputs->x, inputs->dy, inputs->w, inputs->gate, inputs->up, inputs->down};
     for (int i = 0; i < 6; i++)
-        free(inputs[i]);
+        free(arrays[i]);
+}
+
+/* Of the forward alone; gradients are NULL until they are asked for. */
+static struct rig_reference *forward_reference(struct rig_batch *batch) {
+    if (batch->reference)
+        return batch->reference;
+    const struct oracle_layer layer = oracle_of(batch);
+    struct inputs in = inputs_of(batch);
+    struct rig_reference *made = calloc(1, sizeof *made);
+    assert_non_null(made);
+    made->y = doubles(rig_batch_values(batch));
+    assert_int_equal(oracle_forward(&layer, in.x, batch->ids, in.w, in.gate, in.up, in.down, made->y), 0);
+    inputs_free(&in);
     return batch->reference = made;
+}
+
+const struct rig_reference *rig_reference_of(struct rig_batch *batch) {
+    struct rig_reference *made = forward_reference(batch);
+    if (made->dx)
+        return made;
+    const int64_t stack = rig_batch_stack(batch);
+    const struct oracle_layer layer = oracle_of(batch);
+    struct inputs in = inputs_of(batch);
+    made->dx = doubles(rig_batch_values(batch));
+    made->dweights = doubles(rig_batch_slots(batch));
+    made->dgate = doubles(stack);
+    made->dup = doubles(stack);
+    made->ddown = doubles(stack);
+    assert_int_equal(oracle_backward(&layer, in.x, batch->ids, in.w, in.gate, in.up, in.down, in.dy, made->dx,
+                                     made->dweights, made->dgate, made->dup, made->ddown),
+                     0);
+    inputs_free(&in);
+    return made;
 }
 
 void rig_reference_free(struct rig_reference *reference) {
@@ -83,7 +115,7 @@ struct pair {
 };
 
 static struct pair pair_of(struct rig_batch *batch, const struct rig_options *options, int result) {
-    const struct rig_reference *reference = rig_reference_of(batch);
+    const struct rig_reference *reference = result == 0 ? forward_reference(batch) : rig_reference_of(batch);
     int64_t values = rig_batch_values(batch), slots = rig_batch_slots(batch), stack = rig_batch_stack(batch);
     const double *references[6] = {reference->y,     reference->dx,  reference->dweights,
                                    reference->dgate, reference->dup, reference->ddown};
@@ -103,7 +135,7 @@ static struct pair pair_of(struct rig_batch *batch, const struct rig_options *op
 }
 
 static bool left_out(const struct rig_options *options, int rank, int result) {
-    return result > 0 && (options->omit[rank] >> (RIG_DX + result - 1) & 1);
+    return result > 0 && (options->forward_only || (options->omit[rank] >> (RIG_DX + result - 1) & 1));
 }
 
 static double pair_error(const struct pair *pair, const struct rig_options *options, int world, int result) {
@@ -121,7 +153,9 @@ static double pair_error(const struct pair *pair, const struct rig_options *opti
 }
 
 void rig_errors(struct rig_batch *batch, const struct rig_options *options, double errors[6]) {
-    for (int result = 0; result < 6; result++) {
+    for (int result = 0; result < 6; result++)
+        errors[result] = 0;
+    for (int result = 0; result < (options->forward_only ? 1 : 6); result++) {
         struct pair pair = pair_of(batch, options, result);
         errors[result] = pair_error(&pair, options, batch->world, result);
         free(pair.value);

@@ -3,6 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda/state.h"
 
 static bool on_device(const struct rig_rank *rank) {
     return mmoe_group_device(rank->group) >= 0;
@@ -85,6 +89,82 @@ void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed) {
         mmoe_device_free(rank->group, &placed->memory[i]);
         free(placed->experts[i]);
     }
+}
+
+/* ---- Poison ---- */
+
+/* The only backend that has a device. */
+static struct mm_cuda_group *cuda_of(const struct rig_rank *rank) {
+    return rank->group->backend_state;
+}
+
+static mmoe_status fill(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, int value) {
+    mmoe_status status = mm_gpu_enter(gpu);
+    if (status != MMOE_OK)
+        return status;
+    if (bytes > 0)
+        status = MM_CU(&gpu->driver, cuMemsetD8Async, "poisoning", memory, (unsigned char)value, bytes, NULL);
+    if (status == MMOE_OK)
+        status = MM_CU(&gpu->driver, cuStreamSynchronize, "poisoning", NULL);
+    mm_gpu_leave(gpu);
+    return status;
+}
+
+static bool poison_memory(struct rig_rank *rank, mm_cu_pointer memory, size_t bytes, int poison) {
+    RIG_TRY(rank, fill(&cuda_of(rank)->gpu, memory, bytes, poison) == MMOE_OK, "can't poison: %s", mmoe_last_error());
+    return true;
+}
+
+bool rig_poison_shared(struct rig_rank *rank, int poison) {
+    if (!on_device(rank))
+        return true;
+    const struct mm_layout *layout = &cuda_of(rank)->layout;
+    return poison_memory(rank, cuda_of(rank)->shared.base[rank->rank] + layout->x, layout->bytes - layout->x, poison);
+}
+
+/* Nothing before the first call, where the simulator sees by itself what is read and was never written. */
+bool rig_poison_scratch(struct rig_rank *rank, int poison) {
+    if (!on_device(rank) || rank->group->call == 0)
+        return true;
+    const struct mm_cuda_group *cuda = cuda_of(rank);
+    const struct mm_cuda_pools *pools = &cuda->pools;
+    const struct mm_layout *layout = &cuda->layout;
+    const struct mm_device_buffer buffers[] = {
+        {cuda->shared.base[rank->rank] + layout->combine, layout->bytes - layout->combine},
+        cuda->plan.memory,
+        cuda->weight_maps,
+        pools->x,
+        pools->dy,
+        pools->gate_up,
+        pools->h,
+        pools->dgrad,
+        pools->out,
+        pools->dw_parts,
+    };
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        if (!poison_memory(rank, buffers[i].address, buffers[i].bytes, poison))
+            return false;
+    return true;
+}
+
+/* ---- Devices ---- */
+
+static int count_gpus(void) {
+    struct mm_driver driver;
+    int count = 0;
+    if (mm_driver_open(&driver, MM_DRIVER_VERSION_NEEDED) == MMOE_OK) {
+        mm_device_count(&driver, &count);
+        mm_driver_close(&driver);
+    }
+    return count;
+}
+
+int rig_count_gpus(void) {
+    int status = 0;
+    pid_t id = fork();
+    if (id == 0)
+        _exit(count_gpus());
+    return id > 0 && waitpid(id, &status, 0) == id && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
 /* A simulated driver is named by the environment: its context costs nothing, and it waits for whoever holds one. */

@@ -18,6 +18,16 @@ bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct r
 
 void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed);
 
+/* Fills with bytes `poison` what a rank's device has for the data of calls: at first all that the ranks share of it,
+ * before any rank makes a call; between two calls what this rank alone writes until the next one, or what peers write
+ * there only once it has begun. True where the backend has no device. */
+bool rig_poison_shared(struct rig_rank *rank, int poison);
+bool rig_poison_scratch(struct rig_rank *rank, int poison);
+
+/* GPUs that ranks can take one each, of the machine or of a simulated driver. In a process of its own: a driver that
+ * was started is of no use to ranks that are forked later. */
+int rig_count_gpus(void);
+
 /* Keeps the device's context, which takes long to make, from now to the end of the program. */
 void rig_hold_device(void);
 

@@ -285,18 +285,29 @@ bool rig_call_take_backward(struct rig_rank *rank, struct rig_call *call, struct
            take_wanted(rank, call, RIG_DUP, batch->dup + share.first, n);
 }
 
+static bool forward_step(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call,
+                         const struct rig_placed *placed, struct rig_batch *batch) {
+    mmoe_status status = mmoe_forward(layer, &call->forward);
+    RIG_TRY(rank, status == MMOE_OK, "forward: %s: %s", mmoe_status_name(status), mmoe_last_error());
+    return rig_call_fetch(rank, call, placed) && rig_call_take_forward(rank, call, batch);
+}
+
+static bool backward_step(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call,
+                          const struct rig_placed *placed, struct rig_batch *batch) {
+    mmoe_status status = mmoe_backward(layer, &call->backward);
+    RIG_TRY(rank, status == MMOE_OK, "backward: %s: %s", mmoe_status_name(status), mmoe_last_error());
+    return rig_call_fetch(rank, call, placed) && rig_call_take_backward(rank, call, batch);
+}
+
 bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struct rig_batch *batch,
               const struct rig_options *options, int poison) {
     struct rig_call call = rig_call_make(rank, batch, options, saved, poison);
     struct rig_placed placed;
-    if (!rig_call_place(rank, &call, &placed))
+    if (!rig_call_place(rank, &call, &placed) || !rig_poison_scratch(rank, poison))
         return false;
-    mmoe_status forward = mmoe_forward(layer, &call.forward);
-    RIG_TRY(rank, forward == MMOE_OK, "forward: %s: %s", mmoe_status_name(forward), mmoe_last_error());
-    bool taken = rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, batch);
-    mmoe_status backward = mmoe_backward(layer, &call.backward);
-    RIG_TRY(rank, backward == MMOE_OK, "backward: %s: %s", mmoe_status_name(backward), mmoe_last_error());
-    taken = taken && rig_call_fetch(rank, &call, &placed) && rig_call_take_backward(rank, &call, batch);
+    bool taken = forward_step(rank, layer, &call, &placed, batch);
+    if (!options->forward_only)
+        taken = backward_step(rank, layer, &call, &placed, batch) && taken;
     rig_placed_free(rank, &placed);
     rig_call_free(&call);
     return taken;

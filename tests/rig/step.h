@@ -30,6 +30,7 @@ struct rig_options {
     bool narrow_gradients;                /* dW in bf16 */
     bool halves;                          /* gate and up, and their gradients, as halves of one stack */
     bool accumulate;                      /* dW added to the batch's `start` */
+    bool forward_only;                    /* no backward is made; gradients count as right */
     enum rig_layout layout[RIG_OPERANDS]; /* with halves, RIG_GATE and RIG_DGATE rule the joint stacks */
     unsigned omit[MMOE_MAX_WORLD];        /* bits 1 << RIG_DX and so on: gradients that a rank leaves out */
 };
@@ -57,7 +58,7 @@ bool rig_call_untouched(const struct rig_call *call);
 /* Whether every element of a contiguous floating-point operand is NaN. */
 bool rig_operand_is_nan(const struct rig_call *call, enum rig_operand operand);
 
-/* A forward and its backward into the batch. */
+/* A forward and its backward, if one is wanted, into the batch. */
 bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struct rig_batch *batch,
               const struct rig_options *options, int poison);
 

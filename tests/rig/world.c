@@ -105,8 +105,10 @@ static void poison_segment(const struct stage *stage, const mmoe_group *group) {
 
 static void run_rank(struct stage *stage, struct rig_rank *rank) {
     poison_segment(stage, rank->group);
+    rig_poison_shared(rank, poison_of(stage->world));
     pthread_barrier_wait(&stage->segments_poisoned);
-    stage->body(rank, stage->context);
+    if (!rank->failed)
+        stage->body(rank, stage->context);
     /* after a failure layers may still stand on the group */
     if (!rank->failed)
         mmoe_group_destroy(&rank->group);
@@ -270,10 +272,11 @@ static void run_processes(struct stage *stage) {
 
 void rig_world_run(const struct rig_world *world, rig_body body, void *context) {
     struct stage *stage = stage_make(world, body, context);
-    rig_hold_device();
-    if (world->kind == RIG_THREADS)
+    if (world->kind == RIG_THREADS) {
+        rig_hold_device();
         run_threads(stage);
-    else
+    } else {
         run_processes(stage);
+    }
     stage_end(stage);
 }
