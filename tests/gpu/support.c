@@ -63,11 +63,13 @@ void compare_with_cpu(struct rig_batch *batch, const struct rig_options *options
     float *dup = copy_of(batch->dup, stack * sizeof *dup), *ddown = copy_of(batch->ddown, stack * sizeof *ddown);
     run_on("cpu", batch, options);
     close_rows("y", y, batch->y, (int64_t)values);
-    close_rows("dx", dx, batch->dx, (int64_t)values);
-    close_numbers("dweights", dw, batch->dweights, (int64_t)slots);
-    close_numbers("dgate", dgate, batch->dgate, (int64_t)stack);
-    close_numbers("dup", dup, batch->dup, (int64_t)stack);
-    close_numbers("ddown", ddown, batch->ddown, (int64_t)stack);
+    if (!options->forward_only) {
+        close_rows("dx", dx, batch->dx, (int64_t)values);
+        close_numbers("dweights", dw, batch->dweights, (int64_t)slots);
+        close_numbers("dgate", dgate, batch->dgate, (int64_t)stack);
+        close_numbers("dup", dup, batch->dup, (int64_t)stack);
+        close_numbers("ddown", ddown, batch->ddown, (int64_t)stack);
+    }
     void *copies[] = {y, dx, dw, dgate, dup, ddown};
     for (int i = 0; i < COUNT(copies); i++)
         free(copies[i]);

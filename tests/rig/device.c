@@ -98,20 +98,22 @@ static struct mm_cuda_group *cuda_of(const struct rig_rank *rank) {
     return rank->group->backend_state;
 }
 
-static mmoe_status fill(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, int value) {
+static mmoe_status fill(const struct mm_gpu *gpu, const struct mm_device_buffer *buffers, size_t count, int value) {
     mmoe_status status = mm_gpu_enter(gpu);
     if (status != MMOE_OK)
         return status;
-    if (bytes > 0)
-        status = MM_CU(&gpu->driver, cuMemsetD8Async, "poisoning", memory, (unsigned char)value, bytes, NULL);
+    for (size_t i = 0; i < count && status == MMOE_OK; i++)
+        if (buffers[i].bytes > 0)
+            status = MM_CU(&gpu->driver, cuMemsetD8Async, "poisoning", buffers[i].address, (unsigned char)value,
+                           buffers[i].bytes, NULL);
     if (status == MMOE_OK)
         status = MM_CU(&gpu->driver, cuStreamSynchronize, "poisoning", NULL);
     mm_gpu_leave(gpu);
     return status;
 }
 
-static bool poison_memory(struct rig_rank *rank, mm_cu_pointer memory, size_t bytes, int poison) {
-    RIG_TRY(rank, fill(&cuda_of(rank)->gpu, memory, bytes, poison) == MMOE_OK, "can't poison: %s", mmoe_last_error());
+static bool poison_buffers(struct rig_rank *rank, const struct mm_device_buffer *buffers, size_t count, int poison) {
+    RIG_TRY(rank, fill(&cuda_of(rank)->gpu, buffers, count, poison) == MMOE_OK, "can't poison: %s", mmoe_last_error());
     return true;
 }
 
@@ -119,7 +121,9 @@ bool rig_poison_shared(struct rig_rank *rank, int poison) {
     if (!on_device(rank))
         return true;
     const struct mm_layout *layout = &cuda_of(rank)->layout;
-    return poison_memory(rank, cuda_of(rank)->shared.base[rank->rank] + layout->x, layout->bytes - layout->x, poison);
+    const struct mm_device_buffer data = {cuda_of(rank)->shared.base[rank->rank] + layout->x,
+                                          layout->bytes - layout->x};
+    return poison_buffers(rank, &data, 1, poison);
 }
 
 /* Nothing before the first call, where the simulator sees by itself what is read and was never written. */
@@ -141,10 +145,7 @@ bool rig_poison_scratch(struct rig_rank *rank, int poison) {
         pools->out,
         pools->dw_parts,
     };
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-        if (!poison_memory(rank, buffers[i].address, buffers[i].bytes, poison))
-            return false;
-    return true;
+    return poison_buffers(rank, buffers, sizeof buffers / sizeof buffers[0], poison);
 }
 
 /* ---- Devices ---- */
@@ -168,13 +169,14 @@ int rig_count_gpus(void) {
 }
 
 /* A simulated driver is named by the environment: its context costs nothing, and it waits for whoever holds one. */
-void rig_hold_device(void) {
-    static mmoe_group *held;
-    if (held != NULL || strcmp(rig_backend(), "cpu") == 0 || getenv("MEGAMOE_LIBCUDA") != NULL)
+void rig_hold_devices(int ranks) {
+    static int held;
+    if (held >= ranks || strcmp(rig_backend(), "cpu") == 0 || getenv("MEGAMOE_LIBCUDA") != NULL)
         return;
+    mmoe_group *groups[MMOE_MAX_WORLD];
     mmoe_group_config config = mmoe_group_config_default();
     config.max_hidden = config.max_top_k = config.max_experts = 1;
     config.backend = rig_backend();
-    if (mmoe_group_create_threads(&config, 1, &held) != MMOE_OK)
-        held = NULL; /* the test's own group will say why */
+    if (mmoe_group_create_threads(&config, ranks, groups) == MMOE_OK) /* else the test's own group will say why */
+        held = ranks;
 }

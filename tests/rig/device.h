@@ -28,7 +28,7 @@ bool rig_poison_scratch(struct rig_rank *rank, int poison);
  * was started is of no use to ranks that are forked later. */
 int rig_count_gpus(void);
 
-/* Keeps the device's context, which takes long to make, from now to the end of the program. */
-void rig_hold_device(void);
+/* Keeps the contexts of as many ranks' devices, which take long to make, from now to the end of the program. */
+void rig_hold_devices(int ranks);
 
 #endif

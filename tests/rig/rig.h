@@ -14,6 +14,7 @@
 #include "rig/batch.h"
 #include "rig/compare.h"
 #include "rig/device.h"
+#include "rig/plans.h"
 #include "rig/random.h"
 #include "rig/routing.h"
 #include "rig/step.h"

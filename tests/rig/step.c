@@ -142,44 +142,55 @@ static struct rig_tensor output(const struct rig_options *options, enum rig_oper
     return tensor;
 }
 
-struct rig_call rig_call_make(const struct rig_rank *rank, const struct rig_batch *batch,
-                              const struct rig_options *options, mmoe_saved *saved, int poison) {
-    struct rig_call call = {
-        .options = options, .forward = mmoe_forward_args_default(), .backward = mmoe_backward_args_default()};
-    struct rig_tensor *tensor = call.tensor;
-    int64_t tokens = batch->tokens[rank->rank], first = rig_batch_first(batch, rank->rank);
+static void make_forward(struct rig_call *call, const struct rig_batch *batch, int rank, int poison) {
+    const struct rig_options *options = call->options;
+    struct rig_tensor *tensor = call->tensor;
+    int64_t tokens = batch->tokens[rank], first = rig_batch_first(batch, rank);
     int64_t hidden = batch->layer.hidden, top_k = batch->layer.top_k;
-    struct share share = share_of(batch, rank->rank);
-
     tensor[RIG_X] = rig_tensor_make(options->layout[RIG_X], MMOE_BF16, 0, tokens, hidden);
     rig_tensor_put(&tensor[RIG_X], batch->x + first * hidden);
-    tensor[RIG_DY] = rig_tensor_make(options->layout[RIG_DY], MMOE_BF16, 0, tokens, hidden);
-    rig_tensor_put(&tensor[RIG_DY], batch->dy + first * hidden);
     tensor[RIG_IDS] = ids_tensor(options, batch->ids + first * top_k, tokens, top_k);
     tensor[RIG_WEIGHTS] = rig_tensor_make(options->layout[RIG_WEIGHTS], MMOE_F32, 0, tokens, top_k);
     rig_tensor_put(&tensor[RIG_WEIGHTS], batch->weights + first * top_k);
     tensor[RIG_Y] = output(options, RIG_Y, MMOE_BF16, tokens, hidden, poison);
+    make_matrices(call, batch, share_of(batch, rank));
+
+    call->forward.x = tensor[RIG_X].view;
+    call->forward.ids = tensor[RIG_IDS].view;
+    call->forward.weights = tensor[RIG_WEIGHTS].view;
+    call->forward.y = tensor[RIG_Y].view;
+}
+
+/* After the forward's, whose operands it shares. */
+static void make_backward(struct rig_call *call, const struct rig_batch *batch, int rank, int poison) {
+    const struct rig_options *options = call->options;
+    struct rig_tensor *tensor = call->tensor;
+    int64_t tokens = batch->tokens[rank], hidden = batch->layer.hidden;
+    tensor[RIG_DY] = rig_tensor_make(options->layout[RIG_DY], MMOE_BF16, 0, tokens, hidden);
+    rig_tensor_put(&tensor[RIG_DY], batch->dy + rig_batch_first(batch, rank) * hidden);
     tensor[RIG_DX] = output(options, RIG_DX, MMOE_BF16, tokens, hidden, poison);
-    tensor[RIG_DWEIGHTS] = output(options, RIG_DWEIGHTS, MMOE_F32, tokens, top_k, poison);
-    make_matrices(&call, batch, share);
+    tensor[RIG_DWEIGHTS] = output(options, RIG_DWEIGHTS, MMOE_F32, tokens, batch->layer.top_k, poison);
 
-    call.forward.x = tensor[RIG_X].view;
-    call.forward.ids = tensor[RIG_IDS].view;
-    call.forward.weights = tensor[RIG_WEIGHTS].view;
-    call.forward.y = tensor[RIG_Y].view;
-    call.forward.saved = saved;
-
-    call.backward.saved = saved;
     if (options->keep == MMOE_KEEP_PLAN)
-        call.backward.x = tensor[RIG_X].view;
-    call.backward.dy = tensor[RIG_DY].view;
-    call.backward.gate = call.forward.gate;
-    call.backward.up = call.forward.up;
-    call.backward.down = call.forward.down;
-    call.backward.dx = tensor[RIG_DX].view;
-    call.backward.dweights = tensor[RIG_DWEIGHTS].view;
-    call.backward.accumulate = options->accumulate;
-    make_gradients(&call, batch, share, rank->rank, poison);
+        call->backward.x = tensor[RIG_X].view;
+    call->backward.dy = tensor[RIG_DY].view;
+    call->backward.gate = call->forward.gate;
+    call->backward.up = call->forward.up;
+    call->backward.down = call->forward.down;
+    call->backward.dx = tensor[RIG_DX].view;
+    call->backward.dweights = tensor[RIG_DWEIGHTS].view;
+    call->backward.accumulate = options->accumulate;
+    make_gradients(call, batch, share_of(batch, rank), rank, poison);
+}
+
+struct rig_call rig_call_make(const struct rig_rank *rank, const struct rig_batch *batch,
+                              const struct rig_options *options, mmoe_saved *saved, int poison) {
+    struct rig_call call = {
+        .options = options, .forward = mmoe_forward_args_default(), .backward = mmoe_backward_args_default()};
+    make_forward(&call, batch, rank->rank, poison);
+    if (!options->forward_only)
+        make_backward(&call, batch, rank->rank, poison);
+    call.forward.saved = call.backward.saved = saved;
     return call;
 }
 

@@ -124,10 +124,11 @@ bool gpus::is_deadlock(std::unique_lock<std::mutex> &held) {
     return !sim.let_time_pass();
 }
 
-void gpus::advance(std::unique_lock<std::mutex> &held) {
+/* Who has what it waits for goes on at once: it may be the one that brings what the others need. */
+void gpus::advance(std::unique_lock<std::mutex> &held, const waiter &own) {
     state now = sim.run(steps_at_a_time);
     release_who_is_done();
-    if ((now == state::stalled || now == state::idle) && !waiting.empty() && is_deadlock(held)) {
+    if ((now == state::stalled || now == state::idle) && !own.released && is_deadlock(held)) {
         sim.report_deadlock();
         now = state::faulted;
     }
@@ -146,7 +147,7 @@ mm_cu_result gpus::wait(std::unique_lock<std::mutex> &held, std::function<bool()
     release_who_is_done();
     while (!own.released) {
         if (all_wait() || left_out_at == activity)
-            advance(held);
+            advance(held, own);
         else
             await_others(held);
     }

@@ -96,7 +96,7 @@ class gpus {
     bool all_wait() const;
     void await_others(std::unique_lock<std::mutex> &held);
     bool is_deadlock(std::unique_lock<std::mutex> &held);
-    void advance(std::unique_lock<std::mutex> &held);
+    void advance(std::unique_lock<std::mutex> &held, const waiter &own);
     void release_who_is_done();
     void tell_faults();
 

@@ -1,0 +1,40 @@
+/* Shared by the tests of the layer over several GPUs, a rank on each: real ones, or as many simulated ones as
+ * MEGAMOE_SIM_DEVICES says. MMOE_TEST_BACKEND is "cuda". */
+#ifndef GPU_GPUS_H
+#define GPU_GPUS_H
+
+#include "support.h"
+
+/* What the running tests' ranks are, and how many there may be. */
+extern enum rig_kind gpus_kind;
+extern int gpus_most;
+
+bool gpus_simulated(void);
+
+/* Runs `first` with ranks that are processes, then `then` with ranks that are threads, and ends the program: with 77,
+ * "skipped", where there is one GPU. Simulated GPUs lie in one process. */
+struct gpus_tests {
+    const struct CMUnitTest *tests;
+    size_t count;
+};
+int gpus_main(struct gpus_tests processes, struct gpus_tests threads);
+
+#define GPUS_TESTS(array) ((struct gpus_tests){array, sizeof(array) / sizeof *(array)})
+
+/* for (int world = gpus_least(); world <= gpus_most; world *= 2) */
+int gpus_least(void);
+
+/* Batches one after another on one layer, as gpus_kind says. */
+void gpus_run(struct rig_batch *batches, int count, const struct rig_options *options);
+
+/* The same tokens on one GPU: fails unless y has the same bits there. */
+void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options);
+
+/* Of a batch: what a rank's experts are sent, and the most that any is sent. */
+int64_t gpus_demand(const struct rig_batch *batch, int rank);
+int64_t gpus_most_demand(const struct rig_batch *batch);
+
+/* The driver and the device of a rank; a stream of its own, which does not wait for the default one. */
+const struct mm_gpu *gpus_of(const struct rig_rank *rank);
+
+#endif
