@@ -194,7 +194,7 @@ std::unique_ptr<cta> machine::impl::make_cta(grid &g, const std::shared_ptr<clus
         w.of = c.get();
         w.index = i;
         w.registers = registers;
-        w.actor = new_warp_actor();
+        w.actor = new_warp_actor(g.device);
         w.base = *g.start;
         w.floor = warp_clocks[w.actor] + 1;
         actor_info &info = warp_infos[w.actor];
@@ -306,7 +306,7 @@ void machine::impl::reap() {
         for (std::unique_ptr<warp> &w : c.warps) {
             tell(*w, g.end);
             warp_clocks[w->actor] = w->floor;
-            unused_warp_actors.push_back(w->actor);
+            devices[g.device].unused_warp_actors.push_back(w->actor);
             for (thread &t : w->lanes)
                 stacks.release(t.stack);
             if (w->queued) {
@@ -318,7 +318,7 @@ void machine::impl::reap() {
         }
         for (uint16_t actor : c.async_actors) {
             g.end.set_async(actor, async_clocks[actor]);
-            unused_async_actors.push_back(actor);
+            devices[g.device].unused_async_actors.push_back(actor);
         }
         c.cells.release(shade);
         c.group->members[c.rank] = nullptr;
@@ -337,8 +337,8 @@ bool machine::impl::all_done() const {
     return true;
 }
 
-/* An actor that has ended is used again only when this many others have: whoever learns of the new one seems to know of
- * the old one too. */
+/* An actor that has ended is used again only when this many others have, since whoever learns of the new one seems to
+ * know of the old one too; and on its own device, which what it did remains a matter of. */
 static const size_t RESTING_ACTORS = 512;
 
 static uint16_t next_actor(machine::impl &m, std::deque<uint16_t> &unused, std::vector<uint32_t> &clocks,
@@ -358,12 +358,14 @@ static uint16_t next_actor(machine::impl &m, std::deque<uint16_t> &unused, std::
     return (uint16_t)(clocks.size() - 1);
 }
 
-uint16_t machine::impl::new_warp_actor() {
-    return next_actor(*this, unused_warp_actors, warp_clocks, warp_infos);
+uint16_t machine::impl::new_warp_actor(unsigned on) {
+    return next_actor(*this, devices[on].unused_warp_actors, warp_clocks, warp_infos);
 }
 
 uint16_t machine::impl::new_async_actor(cta *owner, std::string name) {
-    const uint16_t actor = next_actor(*this, unused_async_actors, async_clocks, async_infos);
+    std::deque<uint16_t> none;
+    std::deque<uint16_t> &unused = owner != nullptr ? devices[owner->of->device].unused_async_actors : none;
+    const uint16_t actor = next_actor(*this, unused, async_clocks, async_infos);
     actor_info &info = async_infos[actor];
     info = actor_info();
     info.name = std::move(name);

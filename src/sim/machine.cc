@@ -41,7 +41,7 @@ machine::impl::impl(const struct options &o) : options(o), random(o.seed), stack
     async_clocks = {0};
     async_infos.resize(1);
     for (unsigned d = 0; d < o.devices; d++) {
-        devices.push_back({o.multiprocessors, {}, std::make_unique<late_stores>()});
+        devices.push_back({o.multiprocessors, {}, std::make_unique<late_stores>(), {}, {}});
         streams.push_back(std::make_unique<stream_queue>());
         streams.back()->device = d;
     }

@@ -97,12 +97,11 @@ struct machine::impl {
     clocks host;                                     /* what the host knows */
     uint32_t host_clock = 1;                         /* actor 1 is the host */
     std::vector<uint32_t> warp_clocks, async_clocks; /* last used by each actor; 0: the actor is unused */
-    std::deque<uint16_t> unused_warp_actors, unused_async_actors;
     std::vector<actor_info> warp_infos, async_infos;
     std::unordered_map<uintptr_t, flag> flags;
     std::multimap<uintptr_t, thread *> watchers; /* of polled words */
 
-    uint16_t new_warp_actor();
+    uint16_t new_warp_actor(unsigned on);
     uint16_t new_async_actor(cta *owner, std::string name);
     void note_clock(uint16_t actor, bool async, uint32_t clock, const void *where);
     void changed(const void *address, size_t bytes); /* wakes who polls there */
@@ -118,6 +117,7 @@ struct machine::impl {
         unsigned free_multiprocessors;
         std::vector<grid *> active;
         std::unique_ptr<late_stores> late;
+        std::deque<uint16_t> unused_warp_actors, unused_async_actors; /* that have ended here */
     };
     std::vector<device> devices;
     std::vector<std::unique_ptr<stream_queue>> streams;

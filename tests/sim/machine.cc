@@ -351,6 +351,20 @@ void say_how_fast() {
 
 } // namespace
 
+/* Atomics of one device at its scope, by CTAs that know nothing of each other, while many come and go on another one.
+ */
+uint64_t atomics_stay_their_devices(uint64_t steps) {
+    sim::machine gpus(options_of(1, 2));
+    const words here = {zeros(gpus, 0, 3), nullptr, nullptr, 0}, there = {zeros(gpus, 1, 3), nullptr, nullptr, 0};
+    const sim::stream other = gpus.create_stream(0);
+    run(gpus, gpus.default_stream(0), count_residents, here);
+    run(gpus, gpus.default_stream(1), count_residents, there, 4000);
+    CHECK(gpus.run(steps) == sim::state::running);
+    run(gpus, other, count_residents, here);
+    CHECK(finished(gpus));
+    return gpus.counters().steps;
+}
+
 int main(int count, char **arguments) {
     const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 24;
     same_seed_same_run(seeds);
@@ -367,6 +381,7 @@ int main(int count, char **arguments) {
         machines_are_apart(seed);
     }
     a_stall_is_a_deadlock(1);
+    atomics_stay_their_devices(atomics_stay_their_devices(0) / 2);
     dependents_start_early(seeds);
     stores_to_peers_are_late(seeds);
     bad_launches_are_refused();
