@@ -6,6 +6,7 @@
 #include "output.h"
 #include "table.h"
 #include "trace_json.h"
+#include "trace_record.h"
 #include "trace_svg.h"
 
 /* ---- Running ---- */

@@ -1,72 +1,7 @@
-/* Traces as JSON; see trace_json.h. */
+/* The timeline of traces; see trace_json.h. */
 #include "trace_json.h"
 
-#include <inttypes.h>
-
-#include "machine.h"
-#include "phases.h"
 #include "trace_rates.h"
-
-/* ---- The record ---- */
-
-static json_t *role_record(const double values[TRACE_KINDS]) {
-    json_t *record = json_object();
-    for (int kind = 0; kind < TRACE_KINDS; kind++)
-        if (values[kind] > 0)
-            json_object_set_new(record, mmoe_trace_kind_name((mmoe_trace_kind)kind), record_real(values[kind]));
-    return record;
-}
-
-static json_t *roles_record(const double values[TRACE_ROLES][TRACE_KINDS]) {
-    json_t *record = json_object();
-    for (int role = 0; role < TRACE_ROLES; role++)
-        json_object_set_new(record, trace_role_name[role], role_record(values[role]));
-    return record;
-}
-
-static json_t *rank_record(const struct traces *traces, const struct trace_rank *rank) {
-    const mmoe_trace *trace = &rank->trace;
-    return json_pack("{s:i, s:f, s:i, s:I, s:I, s:f, s:f, s:I, s:I, s:o, s:o}", "rank", (int)trace->rank, "shift_us",
-                     1e-3 * (double)rank->shift_ns, "multiprocessors", (int)trace->multiprocessors, "events",
-                     (json_int_t)trace->count, "lost", (json_int_t)trace->lost, "begin_us",
-                     trace_us(traces, trace->begin_ns), "end_us", trace_us(traces, trace->end_ns), "bytes_pulled",
-                     (json_int_t)rank->bytes_pulled, "bytes_pushed", (json_int_t)rank->bytes_pushed, "spent_us",
-                     roles_record(rank->spent), "waited_us", roles_record(rank->waited));
-}
-
-static json_t *reports_record(const struct traces *traces, bool traced) {
-    mmoe_report reports[MMOE_MAX_WORLD];
-    for (int r = 0; r < traces->problem->world; r++)
-        reports[r] = traced ? traces->rank[r].traced : traces->rank[r].untraced;
-    return phases_record(reports, traces->problem->world);
-}
-
-static json_t *checksum_record(const struct traces *traces, bool traced) {
-    uint64_t sum = 0;
-    char text[20];
-    for (int r = 0; r < traces->problem->world; r++)
-        sum += traced ? traces->rank[r].checksum_traced : traces->rank[r].checksum_untraced;
-    snprintf(text, sizeof text, "%016" PRIx64, sum);
-    return json_string(text);
-}
-
-json_t *trace_record(const struct traces *traces) {
-    json_t *record = record_start(traces->problem), *ranks = json_array();
-    char date[32];
-    machine_date(date, sizeof date);
-    for (int r = 0; r < traces->problem->world; r++)
-        json_array_append_new(ranks, rank_record(traces, &traces->rank[r]));
-    json_object_set_new(record, "date", json_string(date));
-    json_object_set_new(record, "commit", json_string(machine_commit));
-    json_object_set_new(record, "traces", ranks);
-    for (int traced = 0; traced < 2; traced++) {
-        json_object_set_new(record, traced ? "forward" : "untraced", reports_record(traces, traced));
-        json_object_set_new(record, traced ? "y" : "untraced_y", checksum_record(traces, traced));
-    }
-    return record;
-}
-
-/* ---- The timeline ---- */
 
 /* Of a multiprocessor, in the order in which they are shown. */
 static int thread_of(const mmoe_trace_event *event) {
@@ -92,45 +27,77 @@ static void write_names(FILE *file, int rank, const mmoe_trace_event *event) {
 
 static void write_ranks(FILE *file, uint64_t ranks) {
     const char *separator = "";
-    fprintf(file, ", \"ranks\": [");
+    fprintf(file, "\"ranks\":[");
     for (int r = 0; r < MMOE_MAX_WORLD; r++)
         if (ranks >> r & 1) {
             fprintf(file, "%s%d", separator, r);
-            separator = ", ";
+            separator = ",";
         }
     fputc(']', file);
 }
 
-/* What the kind tells; what is 0 goes without saying, but for places. */
+/* Where an event was: the name of the first number of a kind, and of the second; NULL: it has none. */
+struct place {
+    const char *first, *second;
+};
+
+static struct place place_of(mmoe_trace_kind kind) {
+    switch (kind) {
+    case MMOE_TRACE_AWAIT_TOKENS:
+    case MMOE_TRACE_AWAIT_PIECE:
+    case MMOE_TRACE_SPREAD:
+    case MMOE_TRACE_AWAIT_TASK:
+    case MMOE_TRACE_AWAIT_RESULTS:
+        return (struct place){NULL, NULL};
+    case MMOE_TRACE_CLEAR_PADS:
+        return (struct place){"block", NULL};
+    case MMOE_TRACE_PULL:
+        return (struct place){"token", "piece"};
+    case MMOE_TRACE_SUM:
+        return (struct place){"token", NULL};
+    default:
+        return (struct place){"block", "tile"};
+    }
+}
+
+/* There are hundreds of thousands of them: no blanks, and nothing that is 0 but places. */
 static void write_arguments(FILE *file, const mmoe_trace_event *event) {
+    const struct place place = place_of(event->kind);
+    const bool of_token = event->kind == MMOE_TRACE_PULL || event->kind == MMOE_TRACE_SUM;
     const struct {
         const char *name;
         int32_t value;
-    } counts[] = {{"rows", event->rows}, {"peer_rows", event->peer_rows}, {"bytes", event->bytes}};
-    const bool moves_token = event->kind == MMOE_TRACE_PULL || event->kind == MMOE_TRACE_SUM;
-    fprintf(file, "{\"waited_us\": %.3f", (double)event->waited_ns * 1e-3);
-    if (moves_token)
-        fprintf(file, ", \"token\": %d", event->token);
-    else
-        fprintf(file, ", \"block\": %d", event->block);
-    fprintf(file, ", \"tile\": %d", event->tile);
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i].value != 0)
-            fprintf(file, ", \"%s\": %d", counts[i].name, counts[i].value);
-    if (event->ranks != 0)
+        bool shown;
+    } numbers[] = {
+        {place.first, of_token ? event->token : event->block, place.first != NULL},
+        {place.second, event->tile, place.second != NULL},
+        {"rows", event->rows, event->rows != 0},
+        {"peer_rows", event->peer_rows, event->peer_rows != 0},
+        {"bytes", event->bytes, event->bytes != 0},
+    };
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].shown) {
+            fprintf(file, "%s\"%s\":%d", separator, numbers[i].name, numbers[i].value);
+            separator = ",";
+        }
+    if (event->waited_ns != 0) {
+        fprintf(file, "%s\"waited_us\":%.3f", separator, (double)event->waited_ns * 1e-3);
+        separator = ",";
+    }
+    if (event->ranks != 0) {
+        fputs(separator, file);
         write_ranks(file, event->ranks);
-    fputc('}', file);
+    }
 }
 
 static void write_event(FILE *file, const struct traces *traces, int rank, const mmoe_trace_event *event) {
-    fprintf(
-        file,
-        "{\"ph\": \"X\", \"pid\": %d, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": \"%s\", \"cat\": \"%s\", ",
-        rank, thread_of(event), trace_us(traces, event->begin_ns), (double)(event->end_ns - event->begin_ns) * 1e-3,
-        mmoe_trace_kind_name(event->kind), trace_role_name[event->role]);
-    fprintf(file, "\"args\": ");
+    fprintf(file,
+            "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"cat\":\"%s\",\"args\":{",
+            rank, thread_of(event), trace_us(traces, event->begin_ns), (double)(event->end_ns - event->begin_ns) * 1e-3,
+            mmoe_trace_kind_name(event->kind), trace_role_name[event->role]);
     write_arguments(file, event);
-    fprintf(file, "},\n");
+    fprintf(file, "}},\n");
 }
 
 static void write_rates(FILE *file, const struct traces *traces, int rank) {

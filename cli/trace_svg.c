@@ -206,8 +206,9 @@ static void draw_head(const struct picture *picture) {
     }
 }
 
+/* Under all else. */
 static void draw_axis(const struct picture *picture, double length_us) {
-    double tick = svg_tick(length_us, 14), base = picture->y - RANK_GAP + 8;
+    double tick = svg_tick(length_us, 14), base = height_of(picture) - AXIS - RANK_GAP + 8;
     for (int i = 0; i * tick <= length_us; i++) {
         double x = LEFT + picture->unit * i * tick;
         svg_line(picture->file, x, HEAD, x, base, "light");
@@ -228,8 +229,8 @@ void trace_write_svg(FILE *file, const void *traces) {
     }
     svg_begin(file, WIDTH, height_of(&picture), "Timeline of a forward", style);
     draw_head(&picture);
+    draw_axis(&picture, length_us);
     for (int r = 0; r < picture.traces->problem->world; r++)
         draw_rank(&picture, r);
-    draw_axis(&picture, length_us);
     svg_end(file);
 }
