@@ -185,7 +185,9 @@ MMOE_API size_t mmoe_group_segment_bytes(const mmoe_group_config *config, int wo
 MMOE_API int mmoe_group_rank(const mmoe_group *group);
 MMOE_API int mmoe_group_world(const mmoe_group *group);
 
-/* MMOE_OK while the group works; the status of the first cause once it is broken, with its text. */
+/* MMOE_OK while the group works; the status of the first cause once it is broken, with its text. On GPUs a forward of a
+ * layer with a fixed capacity returns before it has ended: when such a call has failed without breaking the group, this
+ * tells it once, unless a report of that call or the next call has told it already. Waits for nothing. */
 MMOE_API mmoe_status mmoe_group_check(const mmoe_group *group);
 
 /* Leaves the group and sets *group to NULL. Not collective. NULL and pointers to NULL are accepted, so that a
@@ -224,7 +226,10 @@ typedef enum mmoe_activation {
 
 typedef enum mmoe_capacity_policy {
     MMOE_CAPACITY_GROW = 0, /* buffers for received rows grow to the exact demand of a call */
-    MMOE_CAPACITY_FIXED = 1 /* buffers hold `capacity` rows, made with the layer; calls allocate nothing */
+    MMOE_CAPACITY_FIXED = 1 /* buffers hold `capacity` rows, made with the layer; calls allocate nothing, and on GPUs a
+                               forward without a report waits for nothing: a CUDA graph can hold it. What goes wrong on
+                               the device fills y with NaN and is told by a later call, which is made all the same, or
+                               by mmoe_group_check() */
 } mmoe_capacity_policy;
 
 typedef struct mmoe_layer_config {

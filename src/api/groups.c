@@ -95,9 +95,12 @@ mmoe_status mmoe_group_check(const mmoe_group *group) {
     if (group == NULL) {
         return mm_check_pointer("group", group, "a group");
     }
-    struct mmoe_group *running = (struct mmoe_group *)group; /* nothing but its lock changes */
+    struct mmoe_group *running = (struct mmoe_group *)group; /* its lock changes, and what it has told */
     pthread_mutex_lock(&running->lock);
     mmoe_status status = group->broken == MMOE_OK ? MMOE_OK : mm_fail(group->broken, "%s", group->broken_text);
+    if (status == MMOE_OK && group->backend->earlier != NULL) {
+        status = group->backend->earlier(running);
+    }
     pthread_mutex_unlock(&running->lock);
     return status;
 }

@@ -95,6 +95,10 @@ struct mm_backend {
     mmoe_status (*forward_traced)(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
                                   mmoe_trace **trace);
 
+    /* How calls failed that returned before they had ended, since this was last asked. NULL: no call does. The group is
+     * locked. */
+    mmoe_status (*earlier)(struct mmoe_group *group);
+
     /* A call whose arguments the API refuses, with the thread's error text. */
     mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
 };

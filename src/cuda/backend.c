@@ -5,6 +5,7 @@
 #include "cuda/calls.h"
 #include "cuda/cuda.h"
 #include "cuda/describe.h"
+#include "cuda/exchange.h"
 #include "cuda/passes.h"
 #include "cuda/setup.h"
 
@@ -62,5 +63,6 @@ const struct mm_backend mm_cuda_backend = {
     .forward = mm_cuda_forward,
     .backward = mm_cuda_backward,
     .forward_traced = mm_cuda_forward_traced,
+    .earlier = mm_cuda_failure,
     .refuse = mm_cuda_refuse_whole,
 };

@@ -120,12 +120,65 @@ static void bad_values(void **state) {
     refusal.batch.weights[3 * TOP_K + 1] = INFINITY;
     refusal.sentence = "weights has inf at token 3, slot 1, expected a finite number";
     expect(refusal);
+}
+
+/* ---- What is found out when a call has returned ---- */
+
+static void expect_over(struct rig_rank *rank, mmoe_status status) {
+    RIG_EXPECT(rank,
+               status == MMOE_CAPACITY &&
+                   strstr(mmoe_last_error(), "rank 0 was routed 150 rows, expected at most its capacity of 149"),
+               "%s: \"%s\"", mmoe_status_name(status), mmoe_last_error());
+}
+
+/* A forward of too many rows, and y afterwards. */
+static void forward_over(struct rig_rank *rank, mmoe_layer *layer, struct rig_batch *batch, mmoe_report *report,
+                         mmoe_status *status) {
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    struct rig_call call = rig_call_make(rank, batch, &options, NULL, 0x7f);
+    struct rig_placed placed;
+    RIG_EXPECT(rank, rig_call_place(rank, &call, &placed), "not placed");
+    call.forward.report = report;
+    *status = mmoe_forward(layer, &call.forward);
+    RIG_EXPECT(rank, rig_call_fetch(rank, &call, &placed) && rig_operand_is_nan(&call, RIG_Y), "y is not all NaN");
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+}
+
+static void over_body(struct rig_rank *rank, void *context) {
+    struct rig_batch *batch = context;
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    mmoe_report report;
+    mmoe_status status;
+    struct rig_batch good = batch_of(&batch->layer, RIG_UNUSED);
+    RIG_OK(rank, mmoe_layer_create(rank->group, &batch->layer, &layer));
+    RIG_OK(rank, mmoe_saved_create(layer, MMOE_KEEP_PLAN, &saved));
+    forward_over(rank, layer, batch, NULL, &status);
+    RIG_OK(rank, status);
+    expect_over(rank, mmoe_group_check(rank->group));
+    RIG_OK(rank, mmoe_group_check(rank->group));
+    forward_over(rank, layer, batch, &report, &status);
+    expect_over(rank, status);
+    RIG_OK(rank, mmoe_group_check(rank->group));
+    forward_over(rank, layer, batch, NULL, &status);
+    RIG_OK(rank, status);
+    forward_over(rank, layer, batch, NULL, &status); /* made, and tells of the one before */
+    expect_over(rank, status);
+    expect_over(rank, mmoe_group_check(rank->group));
+    RIG_EXPECT(rank, rig_step(rank, layer, saved, &good, &options, 0xff), "a call after it failed");
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&layer);
+    rig_batch_free(&good);
+}
+
+static void over_capacity(void **state) {
+    (void)state;
+    mmoe_layer_config layer = rig_layer(HIDDEN, INNER, EXPERTS, TOP_K);
     layer.capacity_policy = MMOE_CAPACITY_FIXED;
     layer.capacity = TOKENS * TOP_K - 1;
-    refusal.batch = batch_of(&layer, RIG_UNIFORM);
-    refusal.status = MMOE_CAPACITY;
-    refusal.sentence = "rank 0 was routed 150 rows, expected at most its capacity of 149";
-    expect(refusal);
+    run_and_free(batch_of(&layer, RIG_UNIFORM), over_body);
 }
 
 static void host_memory(struct rig_rank *rank, struct rig_call *call) {
@@ -276,7 +329,7 @@ static void reports(void **state) {
     run_and_free(batch_of(&layer, RIG_UNIFORM), report_body);
 }
 
-/* Takes nearly all memory of the device, so that the pools of a call find none. */
+/* Takes nearly all memory of the device: a plan still finds room, the pools of a call find none. */
 static void *take_memory(struct rig_rank *rank, size_t left) {
     void *memory = NULL;
     for (size_t bytes = (size_t)1 << 42; bytes > left && !memory; bytes /= 2)
@@ -295,7 +348,7 @@ static void full_body(struct rig_rank *rank, void *context) {
     RIG_OK(rank, mmoe_layer_create(rank->group, &batch->layer, &layer));
     struct rig_call call = rig_call_make(rank, batch, &options, NULL, 0x7f);
     RIG_EXPECT(rank, rig_call_place(rank, &call, &placed), "not placed");
-    while (count < 64 && (taken[count] = take_memory(rank, 1 << 15)))
+    while (count < 64 && (taken[count] = take_memory(rank, 1 << 17)))
         count++;
     RIG_EXPECT(rank, mmoe_forward(layer, &call.forward) == MMOE_OUT_OF_MEMORY, "no memory was needed");
     RIG_EXPECT(rank, strstr(mmoe_last_error(), "bytes asked"), "\"%s\"", mmoe_last_error());
@@ -316,13 +369,10 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_is_the_hosts),
-        cmocka_unit_test(bad_values),
-        cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(unsupported),
-        cmocka_unit_test(adopted_memory_of_the_host),
-        cmocka_unit_test(device_memory),
-        cmocka_unit_test(reports),
+        cmocka_unit_test(plan_is_the_hosts), cmocka_unit_test(bad_values),
+        cmocka_unit_test(over_capacity),     cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(unsupported),       cmocka_unit_test(adopted_memory_of_the_host),
+        cmocka_unit_test(device_memory),     cmocka_unit_test(reports),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
