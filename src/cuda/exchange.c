@@ -206,16 +206,26 @@ static const char *doing(uint32_t step) {
     }
 }
 
+/* How long the rank waited: see patience_ns() of the kernels. */
+static int64_t waited_ms(const mmoe_group_config *config, const struct call_stop *stop, uint32_t rank) {
+    if (stop->culprit == rank) {
+        return 2 * config->progress_timeout_ms;
+    }
+    if (stop->step == CALL_AWAITS_READY) {
+        return config->arrive_timeout_ms;
+    }
+    return stop->step == CALL_AWAITS_TOKENS ? config->progress_timeout_ms / 2 : config->progress_timeout_ms;
+}
+
 static mmoe_status stopped(const struct mmoe_group *group, const struct call_told *told) {
     const struct call_stop *stop = &told->stop;
-    const bool late = stop->step == CALL_AWAITS_READY;
+    const uint32_t rank = told->failed.rank;
     if (stop->step == CALL_GAVE_UP) {
-        return mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", told->failed.rank, stop->call);
+        return mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", rank, stop->call);
     }
     return mm_fail(MMOE_TIMEOUT, "rank %u %s %lld ms: rank %u was %s from it in call %u", stop->culprit,
-                   late ? "did not come within" : "made no progress for",
-                   (long long)(late ? group->config.arrive_timeout_ms : group->config.progress_timeout_ms),
-                   told->failed.rank, doing(stop->step), stop->call);
+                   stop->step == CALL_AWAITS_READY ? "did not come within" : "made no progress for",
+                   (long long)waited_ms(&group->config, stop, rank), rank, doing(stop->step), stop->call);
 }
 
 static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
