@@ -166,11 +166,16 @@ static int run_process(struct ranks *ranks, const struct problem *problem, const
     return 0;
 }
 
-/* Says the sentence of the rank where it began: one that was only told of another's refusal speaks last. */
+/* Whether a rank may only have been told of what happened to another one. */
+static bool was_told(const struct rank *rank) {
+    return rank->status == MMOE_REFUSED || rank->status == MMOE_PEER_LOST;
+}
+
+/* Says the sentence of the rank where it began, if one of those here knows it at first hand. */
 static int say_failure(const struct rank *ranks, int count) {
     const struct rank *culprit = NULL;
     for (int r = 0; r < count; r++)
-        if (ranks[r].code && (!culprit || culprit->status == MMOE_REFUSED))
+        if (ranks[r].code && (!culprit || (was_told(culprit) && !was_told(&ranks[r]))))
             culprit = &ranks[r];
     if (!culprit)
         return 0;

@@ -35,7 +35,8 @@
  * Devices. With a backend that works on a device, the addresses in tensors (of `data`, and those that `experts`
  * lists) are of the memory of the group's device. A call queues its work on `stream` and may return before it is
  * done: outputs are complete, and inputs may be changed, once the stream has come that far. A call that is given a
- * `report` waits for its end. A fault of the device is returned by a later call.
+ * `report` waits for its end. What the device finds after a call has returned is told once, by a later call or by
+ * mmoe_group_check.
  *
  * Threads. Different groups are independent. Calls of one group handle are serial: a second thread that
  * calls while one is running waits. Handles are not locked against destruction.

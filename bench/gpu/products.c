@@ -137,9 +137,9 @@ struct passage {
     mmoe_tensor gate, up, down;
 };
 
-static mmoe_status start(struct passage *passage, const struct bench_products *products, void *stream) {
+static void start(struct passage *passage, const struct bench_products *products, void *stream) {
     struct mm_cuda_call *call = &passage->call;
-    mmoe_status status = mm_cuda_call_start(call, products->layer, MM_CALL_FORWARD, 0, stream, false);
+    *call = mm_cuda_call_of(products->layer, MM_CALL_FORWARD, 0, stream, false);
     passage->plan = (struct mm_cuda_plan){0};
     passage->plan.arrays.tables.expert_offset = products->segments;
     passage->plan.arrays.tables.expert_rows = (int32_t *)products->segments + products->experts + 1;
@@ -161,7 +161,6 @@ static mmoe_status start(struct passage *passage, const struct bench_products *p
     call->gate = &passage->gate;
     call->up = &passage->up;
     call->down = &passage->down;
-    return status;
 }
 
 static mmoe_status run_wgrad(struct mm_cuda_call *call, const struct bench_products *products, bool down, int wide,
@@ -205,10 +204,8 @@ static mmoe_status run(struct mm_cuda_call *call, const struct bench_products *p
 
 int bench_products_run(struct bench_products *products, const char *product, int wide, int accumulate, void *stream) {
     struct passage passage;
-    mmoe_status status = start(&passage, products, stream);
-    if (status == MMOE_OK) {
-        status = mm_gpu_enter(passage.call.gpu);
-    }
+    start(&passage, products, stream);
+    mmoe_status status = mm_gpu_enter(passage.call.gpu);
     if (status == MMOE_OK) {
         status = run(&passage.call, products, product, wide, accumulate);
         mm_gpu_leave(passage.call.gpu);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cuda/exchange.h"
+#include "cuda/listen.h"
 
 /* Whether the call's work is only recorded, for a graph. With a growing capacity a call reads its demand back, which a
  * captured stream can't do. */
@@ -52,20 +53,31 @@ static mmoe_status look_back(struct mm_cuda_call *call) {
     return MMOE_OK;
 }
 
+/* When the group has broken just now, by what another rank's host has said, this device's kernels may still wait. */
+static void end_waits(const struct mm_cuda_call *call) {
+    if (call->broke && mm_gpu_enter(call->gpu) == MMOE_OK) {
+        mm_cuda_end_waits(call->group);
+        mm_gpu_leave(call->gpu);
+    }
+}
+
 mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens,
                           void *stream, bool timed) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
+    *call = mm_cuda_call_of(layer, kind, tokens, stream, timed);
     mmoe_status status = mm_call_take(layer->group);
     if (status != MMOE_OK) {
+        call->broke = status != MMOE_BROKEN;
+        end_waits(call);
         return status;
     }
     status = mm_gpu_enter(&cuda->gpu);
     if (status != MMOE_OK) {
-        mm_call_break(layer->group, status);
+        mm_call_abort(layer->group, status);
         mm_call_give(layer->group);
         return status;
     }
-    status = mm_cuda_call_start(call, layer, kind, tokens, stream, timed);
+    status = mm_cuda_phases_begin(call);
     if (status == MMOE_OK) {
         status = look_back(call);
     }
@@ -75,10 +87,11 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
     if (status == MMOE_OK) {
         status = await_call_before(call);
     }
-    if (status != MMOE_OK) {
-        return call->group->broken == MMOE_OK ? mm_cuda_refuse(call, status) : mm_cuda_end(call, status);
+    call->broke = call->group->broken != MMOE_OK;
+    if (status == MMOE_OK) {
+        return MMOE_OK;
     }
-    return MMOE_OK;
+    return call->broke ? mm_cuda_end(call, status) : mm_cuda_refuse(call, status);
 }
 
 /* Backward is made on one rank, where there is nobody to be told. */
@@ -101,14 +114,19 @@ mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kin
     return mm_cuda_refuse(&call, status);
 }
 
+/* The first failure is told. */
 mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
     mmoe_status noted = note_end(call);
-    if (status == MMOE_OK) {
-        status = noted;
-    }
-    if (status == MMOE_OK && call->earlier != MMOE_OK) {
+    if (status != MMOE_OK) {
+        mm_fail(status, "%s", text);
+    } else if (noted != MMOE_OK) {
+        status = mm_cuda_give_up(call, noted);
+    } else if (call->earlier != MMOE_OK) {
         status = mm_fail(call->earlier, "%s", call->earlier_text);
     }
+    call->group->call -= call->captured; /* whoever replays it takes a number */
     mm_gpu_leave(call->gpu);
     mm_call_give(call->group);
     return status;

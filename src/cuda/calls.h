@@ -5,7 +5,7 @@
 #include "cuda/state.h"
 
 /* Takes the call's number, makes the GPU's context current and starts the call, behind the call before whatever its
- * stream was. When it fails the call has ended. */
+ * stream was. When it fails the call has ended; with call->broke its outputs are to be spoilt. */
 mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens,
                           void *stream, bool timed);
 

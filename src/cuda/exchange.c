@@ -7,6 +7,7 @@
 
 #include "cuda/inputs.h"
 #include "group/headers.h"
+#include "group/wait.h"
 #include "plan/ids.h"
 
 _Static_assert(sizeof(struct mm_agreement) == CALL_AGREED_WORDS * sizeof(uint32_t), "what ranks agree on has grown");
@@ -143,12 +144,19 @@ mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_statu
     if (failed == MMOE_OK) {
         failed = launch_enter(call, &params);
     }
-    return failed == MMOE_OK ? mm_fail(status, "%s", text) : failed;
+    return failed == MMOE_OK ? mm_fail(status, "%s", text) : mm_cuda_give_up(call, failed);
 }
 
+/* The hosts tell why, and break their groups when they look; the devices end what waits. A device that can't even tell
+ * that is given up by its peers in time. What is only kept for a graph has not begun. */
 mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status) {
-    mm_call_break(call->group, status);
-    launch_one(call, MM_KERNEL_CALL_STOP); /* a device that can't even do that is given up by its peers */
+    struct mm_cuda_call now = *call;
+    if (call->captured) {
+        return status;
+    }
+    mm_call_abort(call->group, status);
+    now.stream = call->cuda->orders;
+    launch_one(&now, MM_KERNEL_CALL_STOP);
     return mm_fail(status, "%s", call->group->broken_text);
 }
 
@@ -221,7 +229,9 @@ static mmoe_status stopped(const struct mmoe_group *group, const struct call_tol
     const struct call_stop *stop = &told->stop;
     const uint32_t rank = told->failed.rank;
     if (stop->step == CALL_GAVE_UP) {
-        return mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", rank, stop->call);
+        const int aborted = mm_aborted_rank(group); /* its host has said why, unless the group is adopted */
+        return aborted >= 0 ? mm_abort_status(group, aborted)
+                            : mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", rank, stop->call);
     }
     return mm_fail(MMOE_TIMEOUT, "rank %u %s %lld ms: rank %u was %s from it in call %u", stop->culprit,
                    stop->step == CALL_AWAITS_READY ? "did not come within" : "made no progress for",

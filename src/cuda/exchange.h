@@ -20,14 +20,15 @@ mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward
 mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call);
 
 /* Queues a call that this rank refuses with the thread's error text. Returns `status` and restores the text, or what
- * failed. */
+ * failed, which breaks the group. */
 mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status);
 
 /* MMOE_OK, or why the last call that failed and has not been asked for did so, as far as the device has told; one that
  * stopped breaks the group. */
 mmoe_status mm_cuda_failure(struct mmoe_group *group);
 
-/* Tells all ranks that this one gives up the call, with the thread's error text for its own. Returns `status`. */
+/* Tells all ranks that this one gives up the call, with the thread's error text, unless the group is broken already.
+ * Returns `status` and restores the text. */
 mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status);
 
 #endif

@@ -120,15 +120,13 @@ static mmoe_status compute_growing(struct mm_cuda_call *call, const mmoe_forward
     return status == MMOE_OK ? mm_cuda_fused_forward(call, args, MM_FUSED_FOR_GOOD) : status;
 }
 
-static mmoe_status report(struct mm_cuda_call *call, mmoe_report *out) {
-    mmoe_status status = mm_cuda_report(call, out);
-    return status == MMOE_OK ? mm_cuda_failure(call->group) : status;
-}
-
-static mmoe_status await_end(const struct mm_cuda_call *call) {
-    mmoe_status status =
-        MM_CU(&call->gpu->driver, cuStreamSynchronize, "awaiting the end of a traced forward", call->stream);
-    return status == MMOE_OK ? mm_cuda_failure(call->group) : status;
+/* With a report, or a trace, which ends when it has been written. */
+static mmoe_status await_end(struct mm_cuda_call *call, mmoe_report *out) {
+    mmoe_status status = out != NULL ? mm_cuda_report(call, out) : MMOE_OK;
+    if (status == MMOE_OK && call->trace != NULL) {
+        status = MM_CU(&call->gpu->driver, cuStreamSynchronize, "awaiting the end of a traced forward", call->stream);
+    }
+    return status == MMOE_OK ? mm_cuda_failure(call->group) : mm_cuda_give_up(call, status);
 }
 
 /* Everything from the exchange on. A failure of this host's own breaks the group. */
@@ -145,19 +143,24 @@ static mmoe_status forward(struct mm_cuda_call *call, const mmoe_forward_args *a
     if (status != MMOE_OK) {
         return mm_cuda_give_up(call, status);
     }
-    if (known != MMOE_OK) {
-        return known;
-    }
-    if (args->report != NULL) {
-        status = report(call, args->report);
-    }
-    return status == MMOE_OK && call->trace != NULL ? await_end(call) : status;
+    return known == MMOE_OK && (args->report != NULL || call->trace != NULL) ? await_end(call, args->report) : known;
 }
 
 /* A failure's own text stays, whatever becomes of the filling. */
 static mmoe_status fail(const struct mm_cuda_call *call, const mmoe_forward_args *args, mmoe_status status) {
     if (call->group->broken == MMOE_OK || mm_cuda_fill_nan(call, &args->y) == MMOE_OK) {
         return status;
+    }
+    return mm_fail(status, "%s", call->group->broken_text);
+}
+
+static mmoe_status fail_to_begin(const struct mm_cuda_call *call, const mmoe_forward_args *args, mmoe_status status) {
+    if (!call->broke) {
+        return status;
+    }
+    if (mm_gpu_enter(call->gpu) == MMOE_OK) {
+        mm_cuda_fill_nan(call, &args->y);
+        mm_gpu_leave(call->gpu);
     }
     return mm_fail(status, "%s", call->group->broken_text);
 }
@@ -179,7 +182,7 @@ static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_FORWARD, args->x.shape[0], args->stream, args->report != NULL);
     if (status != MMOE_OK) {
-        return status;
+        return fail_to_begin(&call, args, status);
     }
     call.gate = &args->gate;
     call.up = &args->up;

@@ -1,6 +1,7 @@
 /* Routing on the device; see routing.h. */
 #include "cuda/routing.h"
 
+#include "cuda/listen.h"
 #include "kernels/tile_shape.h"
 
 static uint32_t tiles_of(uint32_t columns) {
@@ -115,7 +116,10 @@ static mmoe_status read_summary(const struct mm_cuda_call *call) {
                                  cuda->side, "reading the sums of the plan");
     }
     if (status == MMOE_OK) {
-        status = MM_CU(driver, cuStreamSynchronize, doing, cuda->side);
+        status = MM_CU(driver, cuEventRecord, doing, cuda->summed, cuda->side);
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_await(call->group, cuda->summed, MM_STEP_MEET, true);
     }
     if (status == MMOE_OK) {
         call->plan->summary = *read;

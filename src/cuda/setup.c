@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cuda/listen.h"
 #include "cuda/maps.h"
 #include "kernels/fused_shape.h"
 #include "kernels/trace_params.h"
@@ -65,8 +66,12 @@ static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
 
 static mmoe_status make_events(struct mm_cuda_group *cuda) {
     const struct mm_driver *driver = &cuda->gpu.driver;
-    mm_cu_event *plain[] = {&cuda->opened, &cuda->copied, &cuda->planned, &cuda->call_ends};
-    mmoe_status status = MM_CU(driver, cuStreamCreate, "making a stream", &cuda->side, MM_CU_STREAM_NON_BLOCKING);
+    mm_cu_event *plain[] = {&cuda->opened, &cuda->copied, &cuda->planned, &cuda->summed, &cuda->call_ends};
+    mm_cu_stream *streams[] = {&cuda->side, &cuda->orders};
+    mmoe_status status = MMOE_OK;
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0] && status == MMOE_OK; i++) {
+        status = MM_CU(driver, cuStreamCreate, "making a stream", streams[i], MM_CU_STREAM_NON_BLOCKING);
+    }
     for (size_t i = 0; i < sizeof plain / sizeof plain[0] && status == MMOE_OK; i++) {
         status = MM_CU(driver, cuEventCreate, "making an event", plain[i], MM_CU_EVENT_WITHOUT_TIMING);
     }
@@ -149,14 +154,17 @@ static void free_group(struct mm_cuda_group *cuda) {
             gpu->driver.cuEventDestroy(cuda->phase_ends[i]);
         }
     }
-    mm_cu_event plain[] = {cuda->opened, cuda->copied, cuda->planned, cuda->call_ends};
+    mm_cu_event plain[] = {cuda->opened, cuda->copied, cuda->planned, cuda->summed, cuda->call_ends};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         if (plain[i] != NULL) {
             gpu->driver.cuEventDestroy(plain[i]);
         }
     }
-    if (cuda->side != NULL) {
-        gpu->driver.cuStreamDestroy(cuda->side);
+    mm_cu_stream streams[] = {cuda->side, cuda->orders};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (streams[i] != NULL) {
+            gpu->driver.cuStreamDestroy(streams[i]);
+        }
     }
 }
 
@@ -166,6 +174,7 @@ void mm_cuda_group_close(struct mmoe_group *group) {
         return;
     }
     if (cuda->gpu.context != NULL && mm_gpu_enter(&cuda->gpu) == MMOE_OK) {
+        mm_cuda_settle(group);
         free_group(cuda);
         mm_gpu_leave(&cuda->gpu);
     }

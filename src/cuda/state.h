@@ -59,6 +59,8 @@ struct mm_cuda_group {
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
     mm_cu_stream side;     /* for what goes on beside a call's stream */
+    mm_cu_stream orders;   /* for what ends waits: nothing in it waits */
+    mm_cu_event summed;    /* the host has the sums of the plan */
     mm_cu_event opened;    /* the current call has been opened */
     mm_cu_event copied;    /* its tokens are in the slot */
     mm_cu_event planned;   /* the plan of the current call is there */
@@ -94,6 +96,7 @@ struct mm_cuda_call {
     const struct trace_params *trace; /* where the forward is recorded, or NULL */
 
     bool captured; /* kept for a graph, not run */
+    bool broke;    /* its beginning broke the group */
     mmoe_report report;
     bool timed;
     double started;
@@ -101,10 +104,12 @@ struct mm_cuda_call {
     double *phase_seconds[MM_CUDA_PHASES]; /* in `report` */
 };
 
-/* Starts a call with `tokens` own tokens; the group is locked. With `timed` it notes when phases end, for the report.
- */
-mmoe_status mm_cuda_call_start(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind,
-                               int64_t tokens, void *stream, bool timed);
+/* A call with `tokens` own tokens. With `timed` it notes when phases end, for the report. */
+struct mm_cuda_call mm_cuda_call_of(struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens, void *stream,
+                                    bool timed);
+
+/* What is queued from now on counts to the first phase. */
+mmoe_status mm_cuda_phases_begin(const struct mm_cuda_call *call);
 
 /* What was queued since the last phase ended counts to `*seconds`, which lies in the call's report. */
 mmoe_status mm_cuda_phase_ends(struct mm_cuda_call *call, double *seconds);

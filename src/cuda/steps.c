@@ -1,11 +1,12 @@
 /* What every call does: its beginning, launches, phases, the report. */
 #include "base/clock.h"
+#include "cuda/listen.h"
 #include "cuda/state.h"
 
-mmoe_status mm_cuda_call_start(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind,
-                               int64_t tokens, void *stream, bool timed) {
+struct mm_cuda_call mm_cuda_call_of(struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens, void *stream,
+                                    bool timed) {
     struct mm_cuda_group *cuda = layer->group->backend_state;
-    *call = (struct mm_cuda_call){
+    return (struct mm_cuda_call){
         .layer = layer,
         .group = layer->group,
         .cuda = cuda,
@@ -19,10 +20,12 @@ mmoe_status mm_cuda_call_start(struct mm_cuda_call *call, struct mmoe_layer *lay
         .timed = timed,
         .started = mm_now(),
     };
-    if (!timed) {
-        return MMOE_OK;
-    }
-    return MM_CU(&cuda->gpu.driver, cuEventRecord, "noting when the call begins", cuda->phase_ends[0], call->stream);
+}
+
+mmoe_status mm_cuda_phases_begin(const struct mm_cuda_call *call) {
+    return call->timed ? MM_CU(&call->gpu->driver, cuEventRecord, "noting when the call begins",
+                               call->cuda->phase_ends[0], call->stream)
+                       : MMOE_OK;
 }
 
 mmoe_status mm_cuda_phase_ends(struct mm_cuda_call *call, double *seconds) {
@@ -37,7 +40,7 @@ mmoe_status mm_cuda_phase_ends(struct mm_cuda_call *call, double *seconds) {
 static mmoe_status read_phases(struct mm_cuda_call *call) {
     const struct mm_driver *driver = &call->gpu->driver;
     const mm_cu_event *ends = call->cuda->phase_ends;
-    mmoe_status status = MM_CU(driver, cuEventSynchronize, "awaiting the end of the call", ends[call->phases]);
+    mmoe_status status = mm_cuda_await(call->group, ends[call->phases], MM_STEP_AWAIT, false);
     for (int i = 0; i < call->phases && status == MMOE_OK; i++) {
         float milliseconds = 0;
         status = MM_CU(driver, cuEventElapsedTime, "reading the time of a phase", &milliseconds, ends[i], ends[i + 1]);

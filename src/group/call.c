@@ -28,9 +28,8 @@ static void mark_broken(struct mmoe_group *group, mmoe_status status) {
     snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
 }
 
-/* Breaks the group with the thread's error text and tells it to all, also when it came from a peer: that peer may have
- * died before it had told everybody. Returns `status`. */
-static mmoe_status break_group(struct mmoe_group *group, mmoe_status status) {
+/* Also what came from a peer: that one may have died before it had told everybody. */
+mmoe_status mm_call_break(struct mmoe_group *group, mmoe_status status) {
     if (group->broken == MMOE_OK) {
         mark_broken(group, status);
         post_abort(group, status, group->broken_text);
@@ -55,7 +54,7 @@ mmoe_status mm_call_check(struct mmoe_group *group) {
         return mm_fail(group->broken, "%s", group->broken_text);
     }
     const int aborted = mm_aborted_rank(group);
-    return aborted < 0 ? MMOE_OK : break_group(group, mm_abort_status(group, aborted));
+    return aborted < 0 ? MMOE_OK : mm_call_break(group, mm_abort_status(group, aborted));
 }
 
 bool mm_call_working(struct mmoe_group *group) {
@@ -81,7 +80,7 @@ static mmoe_status await_flags(struct mmoe_group *group, const struct mm_flag *f
         awaited.target[r] = targets[r];
     }
     mmoe_status status = mm_wait(group, &awaited);
-    return status == MMOE_OK ? MMOE_OK : break_group(group, status);
+    return status == MMOE_OK ? MMOE_OK : mm_call_break(group, status);
 }
 
 static mmoe_status await_number(struct mmoe_group *group, const struct mm_flag *flags, uint32_t number, enum mm_step at,
@@ -97,7 +96,7 @@ static mmoe_status await_number(struct mmoe_group *group, const struct mm_flag *
  * have. */
 static mmoe_status agree(struct mmoe_group *group) {
     mmoe_status status = group->adopted ? mm_introductions_check(group) : MMOE_OK;
-    return status == MMOE_OK ? MMOE_OK : break_group(group, status);
+    return status == MMOE_OK ? MMOE_OK : mm_call_break(group, status);
 }
 
 /* Until every peer has left the call before. A rank may come here before all have arrived at that call, when it
@@ -156,13 +155,6 @@ mmoe_status mm_call_take(struct mmoe_group *group) {
 
 void mm_call_give(struct mmoe_group *group) {
     pthread_mutex_unlock(&group->lock);
-}
-
-mmoe_status mm_call_break(struct mmoe_group *group, mmoe_status status) {
-    if (group->broken == MMOE_OK) {
-        mark_broken(group, status);
-    }
-    return status;
 }
 
 void mm_call_agreement(const struct mmoe_group *group, enum mm_call_kind kind, struct mm_agreement *agreed) {

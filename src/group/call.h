@@ -32,7 +32,8 @@ mmoe_status mm_call_begin(struct mmoe_group *group);
 mmoe_status mm_call_take(struct mmoe_group *group);
 void mm_call_give(struct mmoe_group *group);
 
-/* The group is broken from now on, with the thread's error text; peers are not told. Returns `status`. */
+/* The group is broken from now on, with the thread's error text, which is passed on to all ranks as it is. Returns
+ * `status`. */
 mmoe_status mm_call_break(struct mmoe_group *group, mmoe_status status);
 
 /* The group's part of an agreement, and the number and kind of the current call. */

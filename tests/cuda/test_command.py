@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 
+import pytest
+
 COMMAND = os.environ["MMOE_COMMAND"]
 SHAPE = "--hidden 64 --intermediate 128 --experts 4 --top-k 2 --tokens 20".split()
 
@@ -68,6 +70,16 @@ def test_refusals():
     ]:
         done = run("run", "--backend", "cuda", *SHAPE, *arguments)
         assert done.returncode == 2 and sentence in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("launch", [1, 3, 4, 6])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_device_that_breaks_ends_the_command(ranks, launch):
+    last = ranks - 1
+    done = run("check", "--forward", "--backend", "cuda", "--ranks", str(ranks), *SHAPE, MEGAMOE_SIM_DEVICES=str(ranks),
+               MEGAMOE_SIM_BREAK=f"{last}@{launch}")
+    assert done.returncode == 3 and f"rank {last}: " in done.stderr, done.stderr
+    assert "gave CUDA_ERROR_LAUNCH_FAILED (719)" in done.stderr and "noting the end" not in done.stderr, done.stderr
 
 
 def test_memory_that_is_too_small():

@@ -16,6 +16,7 @@ constexpr uint64_t steps_at_a_time = 20000;
 constexpr auto moment = std::chrono::milliseconds(20); /* for a rank to come to a wait */
 constexpr auto patience =
     std::chrono::milliseconds(2000); /* for a rank that is away to bring what a stalled machine needs */
+constexpr auto glance = std::chrono::milliseconds(5); /* of a call that only looks */
 
 uint64_t number_of_environment(const char *name, uint64_t otherwise) {
     const char *text = std::getenv(name);
@@ -60,6 +61,7 @@ gpus *make_the_gpus() {
 std::unique_lock<std::mutex> gpus::lock() {
     std::unique_lock<std::mutex> held(mutex);
     activity++;
+    last_activity = clock::now();
     changed.notify_all();
     return held;
 }
@@ -106,29 +108,26 @@ void gpus::tell_faults() {
     told = true;
 }
 
-void gpus::await_others(std::unique_lock<std::mutex> &held) {
+/* Whether every rank waits, or those that don't have called nothing for some time; until that is so, or not soon. */
+bool gpus::all_came(std::unique_lock<std::mutex> &held, clock::duration longest, clock::time_point end) {
     const uint64_t before = activity;
-    if (!changed.wait_for(held, moment, [&] { return activity != before || all_wait(); }))
-        left_out_at = activity;
+    const clock::time_point over = last_activity + longest;
+    if (!all_wait() && clock::now() < over)
+        changed.wait_until(held, std::min(over, end), [&] { return activity != before || all_wait(); });
+    return all_wait() || (activity == before && clock::now() >= over);
 }
 
 /* Everything on the GPUs waits for what only the host, or time, could bring. Time on the GPUs passes fast: a rank that
  * is away gets the chance to come before it does. */
-bool gpus::is_deadlock(std::unique_lock<std::mutex> &held) {
-    const uint64_t before = activity;
-    if (!all_wait() && given_up_at != before) {
-        if (changed.wait_for(held, patience, [&] { return activity != before || waiting.empty(); }))
-            return false;
-        given_up_at = before;
-    }
-    return !sim.let_time_pass();
+bool gpus::is_deadlock(std::unique_lock<std::mutex> &held, clock::time_point end) {
+    return all_came(held, patience, end) && !waiting.empty() && !sim.let_time_pass();
 }
 
 /* Who has what it waits for goes on at once: it may be the one that brings what the others need. */
-void gpus::advance(std::unique_lock<std::mutex> &held, const waiter &own) {
+void gpus::advance(std::unique_lock<std::mutex> &held, const waiter &own, clock::time_point end) {
     state now = sim.run(steps_at_a_time);
     release_who_is_done();
-    if ((now == state::stalled || now == state::idle) && !own.released && is_deadlock(held)) {
+    if ((now == state::stalled || now == state::idle) && !own.released && is_deadlock(held, end)) {
         sim.report_deadlock();
         now = state::faulted;
     }
@@ -140,18 +139,26 @@ void gpus::advance(std::unique_lock<std::mutex> &held, const waiter &own) {
 }
 
 mm_cu_result gpus::wait(std::unique_lock<std::mutex> &held, std::function<bool()> done) {
+    return wait_until(held, std::move(done), clock::time_point::max());
+}
+
+mm_cu_result gpus::look(std::unique_lock<std::mutex> &held, std::function<bool()> done) {
+    return wait_until(held, std::move(done), clock::now() + glance);
+}
+
+mm_cu_result gpus::wait_until(std::unique_lock<std::mutex> &held, std::function<bool()> done, clock::time_point end) {
     if (mm_cu_result result = health(); result != MM_CUDA_SUCCESS)
         return result;
     waiter own{std::move(done), false};
     waiting.push_back(&own);
     release_who_is_done();
-    while (!own.released) {
-        if (all_wait() || left_out_at == activity)
-            advance(held, own);
-        else
-            await_others(held);
-    }
-    return health();
+    while (!own.released && clock::now() < end)
+        if (all_came(held, moment, end))
+            advance(held, own, end);
+    if (own.released)
+        return health();
+    waiting.erase(std::find(waiting.begin(), waiting.end(), &own));
+    return MM_CUDA_ERROR_NOT_READY;
 }
 
 mm_cu_result gpus::wait_for_device(std::unique_lock<std::mutex> &held, int device) {

@@ -7,6 +7,7 @@
 #ifndef SIM_DRIVER_GPUS_H
 #define SIM_DRIVER_GPUS_H
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -68,15 +69,18 @@ class gpus {
     std::vector<size_t> used;                         /* bytes of each device */
     std::vector<std::pair<int, sim::stream>> streams; /* with their devices */
 
-    /* Held by a call. Taking it counts as activity: whoever waits for a rank that stays away waits for it again. */
+    /* Held by a call. Taking it counts as activity, unless the call only looks: whoever waits for a rank that stays
+     * away waits for it again. */
     std::unique_lock<std::mutex> lock();
+    std::unique_lock<std::mutex> lock_to_look() { return std::unique_lock<std::mutex>(mutex); }
 
     /* Contexts that are in use: the ranks that can come to a wait. */
     void rank_comes();
     void rank_goes();
 
-    /* Runs the machine until `done`. The lock is held. */
+    /* Runs the machine until `done`. The lock is held. look(): or for a while, after which the caller looks again. */
     mm_cu_result wait(std::unique_lock<std::mutex> &held, std::function<bool()> done);
+    mm_cu_result look(std::unique_lock<std::mutex> &held, std::function<bool()> done);
 
     mm_cu_result wait_for_device(std::unique_lock<std::mutex> &held, int device); /* -1: for all */
 
@@ -92,11 +96,13 @@ class gpus {
         std::function<bool()> done;
         bool released;
     };
+    using clock = std::chrono::steady_clock;
+    mm_cu_result wait_until(std::unique_lock<std::mutex> &held, std::function<bool()> done, clock::time_point end);
     bool is_broken(int device) const;
     bool all_wait() const;
-    void await_others(std::unique_lock<std::mutex> &held);
-    bool is_deadlock(std::unique_lock<std::mutex> &held);
-    void advance(std::unique_lock<std::mutex> &held, const waiter &own);
+    bool all_came(std::unique_lock<std::mutex> &held, clock::duration patience, clock::time_point end);
+    bool is_deadlock(std::unique_lock<std::mutex> &held, clock::time_point end);
+    void advance(std::unique_lock<std::mutex> &held, const waiter &own, clock::time_point end);
     void release_who_is_done();
     void tell_faults();
 
@@ -104,7 +110,8 @@ class gpus {
     std::condition_variable changed;
     std::vector<waiter *> waiting;
     int ranks = 0;
-    uint64_t activity = 0, left_out_at = ~0ull, given_up_at = ~0ull; /* of ranks that were away then */
+    uint64_t activity = 0;
+    clock::time_point last_activity;
     bool faulted = false, told = false;
     uint64_t launches = 0; /* on the device that breaks */
 };

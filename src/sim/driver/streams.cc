@@ -39,6 +39,21 @@ SIM_DRIVER_API cuStreamSynchronize(mm_cu_stream handle) {
     return g.wait(held, [&g, s] { return g.sim.stream_done(s); });
 }
 
+SIM_DRIVER_API cuStreamWriteValue32_v2(mm_cu_stream handle, mm_cu_pointer to, uint32_t value, unsigned flags) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    uint32_t *word = reinterpret_cast<uint32_t *>(to);
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
+    if (flags != 0 || !g.sim.find(word, sizeof *word, nullptr) || !may_access(word, current_context()->device))
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    g.sim.call(s, [&g, word, value] { g.sim.write_flag(word, value); });
+    return MM_CUDA_SUCCESS;
+}
+
 SIM_DRIVER_API cuStreamIsCapturing(mm_cu_stream, int *status) {
     *status = MM_CU_CAPTURE_NONE;
     return MM_CUDA_SUCCESS;
@@ -83,6 +98,14 @@ SIM_DRIVER_API cuEventRecord(mm_cu_event handle, mm_cu_stream where) {
     e.sim = g.sim.record(s);
     e.recorded = true;
     return MM_CUDA_SUCCESS;
+}
+
+/* The machine runs in calls that wait: this one waits a little. */
+SIM_DRIVER_API cuEventQuery(mm_cu_event handle) {
+    gpus &g = *the_gpus();
+    auto held = g.lock_to_look();
+    event &e = *event_of(handle);
+    return e.recorded ? g.look(held, [&g, &e] { return g.sim.event_done(e.sim); }) : g.health();
 }
 
 SIM_DRIVER_API cuEventSynchronize(mm_cu_event handle) {
