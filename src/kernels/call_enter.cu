@@ -3,6 +3,7 @@
 
 #include "kernels/call_wait.cuh"
 #include "kernels/enter_params.h"
+#include "kernels/warp_least.cuh"
 
 #define NO_FAULT 0xffffffffu
 
@@ -45,15 +46,6 @@ MM_DEVICE uint32_t write_slots(const enter_params &p) {
         }
     }
     return first_fault;
-}
-
-/* Aligned. */
-MM_DEVICE uint32_t least_of_warp(uint32_t value) {
-    for (uint32_t mask = 16; mask > 0; mask /= 2) {
-        const uint32_t other = warp_shuffle_xor(value, mask);
-        value = other < value ? other : value;
-    }
-    return value;
 }
 
 /* The least value of the CTA's threads, in the first warp. */

@@ -2,6 +2,7 @@
  * one that means another call. */
 #include "kernels/call_end.cuh"
 #include "kernels/call_wait.cuh"
+#include "kernels/warp_least.cuh"
 
 #define NOBODY 0xffffffffu
 
@@ -14,15 +15,6 @@ MM_DEVICE bool differ(const call_header *a, const call_header *b) {
     for (uint32_t i = 0; i < CALL_AGREED_WORDS; i++)
         differ |= load_u32(&a->agreed[i]) != load_u32(&b->agreed[i]);
     return differ;
-}
-
-/* Aligned: the least rank of the lanes. */
-MM_DEVICE uint32_t least_rank(uint32_t rank) {
-    for (uint32_t mask = 16; mask > 0; mask /= 2) {
-        const uint32_t other = warp_shuffle_xor(rank, mask);
-        rank = other < rank ? other : rank;
-    }
-    return rank;
 }
 
 /* Aligned. A rank that refuses waits for nobody. */
@@ -46,8 +38,8 @@ MM_DEVICE call_result compare_headers(const call_group &group, uint32_t call) {
         if (stranger == NOBODY && differ(&own->header[rank], &own->header[group.rank]))
             stranger = rank;
     }
-    refuser = least_rank(refuser);
-    stranger = least_rank(stranger);
+    refuser = least_of_warp(refuser);
+    stranger = least_of_warp(stranger);
     if (refuser != NOBODY)
         return {CALL_REFUSED, refuser, 0, call};
     return stranger != NOBODY ? call_result{CALL_MISMATCH, stranger, 0, call} : call_result{CALL_GOOD, 0, 0, call};
