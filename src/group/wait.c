@@ -104,12 +104,16 @@ static void look(struct wait *wait, double now) {
     }
 }
 
-/* A peer that has done all that is awaited from it may have left in good order, so its flag is looked at again after
- * it was seen to be gone. */
+/* A peer that has done all that is awaited from it may have left in good order, and one that gave up may have told why,
+ * so its flag and the aborts are looked at again after it was seen to be gone. */
 static mmoe_status check_lives(const struct wait *wait) {
     const struct mmoe_group *group = wait->group;
     for (int r = 0; r < group->world; r++) {
         if (!arrived(wait, r) && !mm_memory_alive(group->memory, r) && !arrived(wait, r)) {
+            const int aborted = mm_aborted_rank(group);
+            if (aborted >= 0) {
+                return mm_abort_status(group, aborted);
+            }
             return mm_fail(MMOE_PEER_LOST, "rank %d has died or left the group: rank %d was %s from it in call %u", r,
                            group->rank, wait->awaited->doing, group->call);
         }
