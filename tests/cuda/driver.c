@@ -1,4 +1,5 @@
 /* The simulated driver by itself: copies, fills, streams, events, memory, several ranks, and what a fault does. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,6 +131,84 @@ static void accounting(void **state) {
     assert_int_equal(
         gpu.driver.cuPointerGetAttribute(&type, MM_CU_POINTER_MEMORY_TYPE, (mm_cu_pointer)(uintptr_t)&type),
         MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuMemFree(memory));
+}
+
+/* ---- Graphs, through functions that the library does not call ---- */
+
+static mm_cu_result (*begin_capture)(mm_cu_stream, int), (*end_capture)(mm_cu_stream, void **);
+static mm_cu_result (*instantiate)(void **, void *, unsigned long long), (*launch_graph)(void *, mm_cu_stream);
+static mm_cu_result (*destroy_graph)(void *), (*destroy_instance)(void *);
+
+static void find_graph_functions(void) {
+    const struct {
+        const char *name;
+        void *function;
+    } all[] = {{"cuStreamBeginCapture_v2", &begin_capture},
+               {"cuStreamEndCapture", &end_capture},
+               {"cuGraphInstantiateWithFlags", &instantiate},
+               {"cuGraphLaunch", &launch_graph},
+               {"cuGraphDestroy", &destroy_graph},
+               {"cuGraphExecDestroy", &destroy_instance}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        void *found = dlsym(gpu.driver.library, all[i].name);
+        assert_non_null(found);
+        memcpy(all[i].function, &found, sizeof found);
+    }
+}
+
+/* Work on a stream, and beside it on another one that takes part through events, is done when it is replayed, in order
+ * with what is not. */
+static void graphs(void **state) {
+    (void)state;
+    mm_cu_stream stream, beside;
+    mm_cu_event fork, join;
+    void *graph, *instance;
+    unsigned char back[2] = {0};
+    int capturing;
+    find_graph_functions();
+    mm_cu_pointer memory = allocate(BYTES);
+    OK(gpu.driver.cuStreamCreate(&stream, MM_CU_STREAM_NON_BLOCKING));
+    OK(gpu.driver.cuStreamCreate(&beside, MM_CU_STREAM_NON_BLOCKING));
+    OK(gpu.driver.cuEventCreate(&fork, 0));
+    OK(gpu.driver.cuEventCreate(&join, 0));
+    OK(gpu.driver.cuMemsetD8Async(memory, 1, BYTES, stream));
+    OK(begin_capture(stream, 0));
+    OK(gpu.driver.cuStreamIsCapturing(stream, &capturing));
+    assert_int_equal(capturing, MM_CU_CAPTURE_ACTIVE);
+    OK(gpu.driver.cuMemsetD8Async(memory, 2, 1, stream));
+    OK(gpu.driver.cuEventRecord(fork, stream));
+    OK(gpu.driver.cuStreamWaitEvent(beside, fork, 0));
+    OK(gpu.driver.cuMemsetD8Async(memory + 1, 3, 1, beside));
+    OK(gpu.driver.cuEventRecord(join, beside));
+    OK(gpu.driver.cuStreamWaitEvent(stream, join, 0));
+    assert_int_equal(gpu.driver.cuStreamSynchronize(stream), MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(gpu.driver.cuMemcpyHtoDAsync(memory, back, 1, stream), MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(gpu.driver.cuEventQuery(fork), MM_CUDA_ERROR_CAPTURED_EVENT);
+    OK(end_capture(stream, &graph));
+    OK(instantiate(&instance, graph, 0));
+    OK(destroy_graph(graph));
+    OK(gpu.driver.cuStreamSynchronize(stream));
+    OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, 2, stream));
+    assert_true(back[0] == 1 && back[1] == 1);
+    for (int i = 0; i < 2; i++) {
+        OK(gpu.driver.cuMemsetD8Async(memory, 9, BYTES, stream));
+        OK(launch_graph(instance, stream));
+        OK(gpu.driver.cuMemcpyDtoHAsync(back, memory, 2, stream));
+        assert_true(back[0] == 2 && back[1] == 3);
+    }
+    OK(destroy_instance(instance));
+    OK(begin_capture(stream, 0));
+    OK(gpu.driver.cuEventRecord(fork, stream));
+    OK(gpu.driver.cuStreamWaitEvent(beside, fork, 0));
+    OK(gpu.driver.cuMemsetD8Async(memory, 4, 1, beside));
+    assert_int_equal(end_capture(stream, &graph), MM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    OK(gpu.driver.cuEventRecord(fork, stream));
+    OK(gpu.driver.cuEventSynchronize(fork));
+    OK(gpu.driver.cuEventDestroy(fork));
+    OK(gpu.driver.cuEventDestroy(join));
+    OK(gpu.driver.cuStreamDestroy(stream));
+    OK(gpu.driver.cuStreamDestroy(beside));
     OK(gpu.driver.cuMemFree(memory));
 }
 
@@ -378,6 +457,7 @@ int main(void) {
         cmocka_unit_test(copies),
         cmocka_unit_test(pinned_memory),
         cmocka_unit_test(streams_and_events),
+        cmocka_unit_test(graphs),
         cmocka_unit_test(accounting),
         cmocka_unit_test(shared_memory),
         cmocka_unit_test(refused_sharing),

@@ -34,6 +34,13 @@ const name_of_result results[] = {
     {MM_CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "no kernel of this name was compiled in"},
     {MM_CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "the work is not done"},
     {MM_CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "simulated memory can't be shared between processes"},
+    {MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "a stream that is captured can't do this"},
+    {MM_CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+     "a stream took part in a capture and was not awaited in the end"},
+    {MM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "what is captured waits for what is not"},
+    {MM_CUDA_ERROR_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "the event was recorded for a graph"},
     {MM_CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "the simulator found a fault"},
     {MM_CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "the device has broken, as it was asked to"},
 };

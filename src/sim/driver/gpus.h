@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cuda/driver_api.h"
+#include "sim/driver/graphs.h"
 #include "sim/sim.h"
 
 /* What the library calls; so that no definition here has other arguments. */
@@ -44,11 +45,15 @@ struct context {
 struct stream {
     int device;
     sim::stream sim;
+    std::shared_ptr<graph> capture; /* that it takes part in */
+    size_t lane = 0;                /* its part */
 };
 struct event {
     bool recorded = false;
     sim::event sim = 0;
     std::shared_ptr<uint64_t> steps; /* of the machine when it came */
+    std::shared_ptr<graph> captured; /* recorded for a graph: its number there, and the part that did */
+    size_t number = 0, lane = 0;
 };
 struct function {
     std::string name;

@@ -108,10 +108,20 @@ SIM_DRIVER_API cuLaunchKernelEx(const mm_cu_launch_config *config, mm_cu_functio
     l.threads = config->block_x;
     l.shared_bytes = config->shared_bytes;
     auto held = g.lock();
-    mm_cu_result result = g.health();
-    if (result == MM_CUDA_SUCCESS && !g.breaks(current_context()->device))
-        g.sim.launch(s, l);
-    return result;
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
+    const char *begin = static_cast<const char *>(l.parameters);
+    const std::vector<char> copy(begin, begin + l.parameter_bytes);
+    const int device = current_context()->device;
+    const work launch = [l, copy, device](gpus &on, sim::stream where) {
+        struct sim::launch now = l;
+        now.parameters = copy.data();
+        if (!on.breaks(device))
+            on.sim.launch(where, now);
+    };
+    if (!keep_work(reinterpret_cast<stream *>(config->stream), launch))
+        launch(g, s);
+    return MM_CUDA_SUCCESS;
 }
 
 SIM_DRIVER_API cuTensorMapEncodeTiled(tensor_map *map, int type, uint32_t dims, void *base, const uint64_t *size,

@@ -69,6 +69,15 @@ mm_cu_result check(gpus &g, mm_cu_stream handle, const void *address, size_t byt
     return result != MM_CUDA_SUCCESS || is_reachable(g, handle, address, bytes) ? result : MM_CUDA_ERROR_INVALID_VALUE;
 }
 
+bool is_captured(mm_cu_stream handle) {
+    return handle && reinterpret_cast<stream *>(handle)->capture;
+}
+
+void do_or_keep(gpus &g, mm_cu_stream handle, sim::stream s, const work &what) {
+    if (!keep_work(reinterpret_cast<stream *>(handle), what))
+        what(g, s);
+}
+
 } // namespace
 
 SIM_DRIVER_API cuMemAlloc_v2(mm_cu_pointer *address, size_t bytes) {
@@ -126,7 +135,8 @@ SIM_DRIVER_API cuPointerGetAttribute(void *value, int attribute, mm_cu_pointer a
 
 /* ---- Copies ---- */
 
-/* Ordinary host memory has been read when the call returns: its contents are kept until the copy's turn comes. */
+/* Ordinary host memory has been read when the call returns: its contents are kept until the copy's turn comes. A real
+ * capture may take it and read it at each replay; here it can't be captured. */
 SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t bytes, mm_cu_stream handle) {
     sim::stream s;
     if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
@@ -136,7 +146,9 @@ SIM_DRIVER_API cuMemcpyHtoDAsync_v2(mm_cu_pointer to, const void *from, size_t b
     if (mm_cu_result result = check(g, handle, pointer_of(to), bytes); result != MM_CUDA_SUCCESS)
         return result;
     if (is_known(g, from, bytes)) {
-        g.sim.copy(s, pointer_of(to), from, bytes);
+        do_or_keep(g, handle, s, [=](gpus &on, sim::stream where) { on.sim.copy(where, pointer_of(to), from, bytes); });
+    } else if (is_captured(handle)) {
+        return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     } else {
         const char *begin = static_cast<const char *>(from);
         auto kept = std::make_shared<std::vector<char>>(begin, begin + bytes);
@@ -155,7 +167,9 @@ SIM_DRIVER_API cuMemcpyDtoHAsync_v2(void *to, mm_cu_pointer from, size_t bytes, 
     auto held = g.lock();
     if (mm_cu_result result = check(g, handle, pointer_of(from), bytes); result != MM_CUDA_SUCCESS)
         return result;
-    g.sim.copy(s, to, pointer_of(from), bytes);
+    if (is_captured(handle) && !is_known(g, to, bytes))
+        return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    do_or_keep(g, handle, s, [=](gpus &on, sim::stream where) { on.sim.copy(where, to, pointer_of(from), bytes); });
     if (is_known(g, to, bytes))
         return MM_CUDA_SUCCESS;
     return g.wait(held, [&g, s] { return g.sim.stream_done(s); });
@@ -169,6 +183,6 @@ SIM_DRIVER_API cuMemsetD8Async(mm_cu_pointer to, unsigned char value, size_t byt
     auto held = g.lock();
     if (mm_cu_result result = check(g, handle, pointer_of(to), bytes); result != MM_CUDA_SUCCESS)
         return result;
-    g.sim.fill(s, pointer_of(to), value, bytes);
+    do_or_keep(g, handle, s, [=](gpus &on, sim::stream where) { on.sim.fill(where, pointer_of(to), value, bytes); });
     return MM_CUDA_SUCCESS;
 }

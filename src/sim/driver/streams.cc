@@ -11,6 +11,10 @@ event *event_of(mm_cu_event handle) {
     return reinterpret_cast<event *>(handle);
 }
 
+stream *handle_of(mm_cu_stream handle) {
+    return reinterpret_cast<stream *>(handle);
+}
+
 } // namespace
 
 SIM_DRIVER_API cuStreamCreate(mm_cu_stream *out, unsigned) {
@@ -20,7 +24,7 @@ SIM_DRIVER_API cuStreamCreate(mm_cu_stream *out, unsigned) {
     auto held = g.lock();
     const int device = current_context()->device;
     g.streams.emplace_back(device, g.sim.create_stream((unsigned)device));
-    *out = reinterpret_cast<mm_cu_stream>(new stream{device, g.streams.back().second});
+    *out = reinterpret_cast<mm_cu_stream>(new stream{device, g.streams.back().second, nullptr});
     return MM_CUDA_SUCCESS;
 }
 
@@ -36,6 +40,8 @@ SIM_DRIVER_API cuStreamSynchronize(mm_cu_stream handle) {
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     gpus &g = *the_gpus();
     auto held = g.lock();
+    if (handle && handle_of(handle)->capture)
+        return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return g.wait(held, [&g, s] { return g.sim.stream_done(s); });
 }
 
@@ -50,12 +56,16 @@ SIM_DRIVER_API cuStreamWriteValue32_v2(mm_cu_stream handle, mm_cu_pointer to, ui
         return result;
     if (flags != 0 || !g.sim.find(word, sizeof *word, nullptr) || !may_access(word, current_context()->device))
         return MM_CUDA_ERROR_INVALID_VALUE;
-    g.sim.call(s, [&g, word, value] { g.sim.write_flag(word, value); });
+    const work write = [word, value](gpus &on, sim::stream where) {
+        on.sim.call(where, [&on, word, value] { on.sim.write_flag(word, value); });
+    };
+    if (!keep_work(handle_of(handle), write))
+        write(g, s);
     return MM_CUDA_SUCCESS;
 }
 
-SIM_DRIVER_API cuStreamIsCapturing(mm_cu_stream, int *status) {
-    *status = MM_CU_CAPTURE_NONE;
+SIM_DRIVER_API cuStreamIsCapturing(mm_cu_stream handle, int *status) {
+    *status = handle && handle_of(handle)->capture ? MM_CU_CAPTURE_ACTIVE : MM_CU_CAPTURE_NONE;
     return MM_CUDA_SUCCESS;
 }
 
@@ -67,6 +77,10 @@ SIM_DRIVER_API cuStreamWaitEvent(mm_cu_stream handle, mm_cu_event awaited, unsig
     auto held = the_gpus()->lock();
     if (mm_cu_result result = the_gpus()->health(); result != MM_CUDA_SUCCESS)
         return result;
+    if (event_of(awaited)->captured)
+        return keep_wait(handle_of(handle), *event_of(awaited));
+    if (handle && handle_of(handle)->capture)
+        return MM_CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     if (event_of(awaited)->recorded)
         the_gpus()->sim.wait(s, event_of(awaited)->sim);
     return MM_CUDA_SUCCESS;
@@ -92,6 +106,9 @@ SIM_DRIVER_API cuEventRecord(mm_cu_event handle, mm_cu_stream where) {
     if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
         return result;
     event &e = *event_of(handle);
+    if (keep_record(handle_of(where), e))
+        return MM_CUDA_SUCCESS;
+    e.captured = nullptr;
     auto steps = std::make_shared<uint64_t>(0);
     g.sim.call(s, [&g, steps] { *steps = g.sim.counters().steps; });
     e.steps = steps;
@@ -105,6 +122,8 @@ SIM_DRIVER_API cuEventQuery(mm_cu_event handle) {
     gpus &g = *the_gpus();
     auto held = g.lock_to_look();
     event &e = *event_of(handle);
+    if (e.captured)
+        return MM_CUDA_ERROR_CAPTURED_EVENT;
     return e.recorded ? g.look(held, [&g, &e] { return g.sim.event_done(e.sim); }) : g.health();
 }
 
@@ -112,6 +131,8 @@ SIM_DRIVER_API cuEventSynchronize(mm_cu_event handle) {
     gpus &g = *the_gpus();
     auto held = g.lock();
     event &e = *event_of(handle);
+    if (e.captured)
+        return MM_CUDA_ERROR_CAPTURED_EVENT;
     return e.recorded ? g.wait(held, [&g, &e] { return g.sim.event_done(e.sim); }) : g.health();
 }
 
