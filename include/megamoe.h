@@ -38,6 +38,12 @@
  * `report` waits for its end. What the device finds after a call has returned is told once, by a later call or by
  * mmoe_group_check.
  *
+ * Graphs. A CUDA graph can hold forwards of layers with a fixed capacity, without a report and with weights that are not
+ * given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the same order, and
+ * some may replay where others do not. It reads and writes where its operands were when it was captured; the layer, the
+ * saved state and the group have to be there still. Calls don't wait for a replay on another stream, nor a replay for
+ * calls: whoever replays orders them.
+ *
  * Threads. Different groups are independent. Calls of one group handle are serial: a second thread that
  * calls while one is running waits. Handles are not locked against destruction.
  */

@@ -2,13 +2,22 @@
  * in the call, so that its peers learn of it. */
 #include "api/check.h"
 
+void *mm_stream_of_forward(const mmoe_forward_args *args) {
+    return args != NULL && args->struct_size == sizeof *args ? args->stream : NULL;
+}
+
+static void *stream_of_backward(const mmoe_backward_args *args) {
+    return args != NULL && args->struct_size == sizeof *args ? args->stream : NULL;
+}
+
 mmoe_status mmoe_forward(mmoe_layer *layer, const mmoe_forward_args *args) {
     if (layer == NULL) {
         return mm_check_pointer("layer", layer, "a layer");
     }
     const struct mm_backend *backend = layer->group->backend;
     mmoe_status status = mm_check_forward(layer, args);
-    return status == MMOE_OK ? backend->forward(layer, args) : backend->refuse(layer, MM_CALL_FORWARD, status);
+    return status == MMOE_OK ? backend->forward(layer, args)
+                             : backend->refuse(layer, MM_CALL_FORWARD, mm_stream_of_forward(args), status);
 }
 
 mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args) {
@@ -17,5 +26,6 @@ mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args) {
     }
     const struct mm_backend *backend = layer->group->backend;
     mmoe_status status = mm_check_backward(layer, args);
-    return status == MMOE_OK ? backend->backward(layer, args) : backend->refuse(layer, MM_CALL_BACKWARD, status);
+    return status == MMOE_OK ? backend->backward(layer, args)
+                             : backend->refuse(layer, MM_CALL_BACKWARD, stream_of_backward(args), status);
 }

@@ -72,4 +72,7 @@ size_t mm_overlap_bytes(int local_experts);
 mmoe_status mm_check_forward(struct mmoe_layer *layer, const mmoe_forward_args *args);
 mmoe_status mm_check_backward(struct mmoe_layer *layer, const mmoe_backward_args *args);
 
+/* calls.c: the stream of a forward that may have been refused; NULL when nothing in `args` can be trusted. */
+void *mm_stream_of_forward(const mmoe_forward_args *args);
+
 #endif

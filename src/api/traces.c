@@ -26,7 +26,7 @@ mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args
     const struct mm_backend *backend = layer->group->backend;
     mmoe_status status = check_traced(layer, args, records, trace);
     return status == MMOE_OK ? backend->forward_traced(layer, args, records > 0 ? records : USUAL_RECORDS, trace)
-                             : backend->refuse(layer, MM_CALL_FORWARD, status);
+                             : backend->refuse(layer, MM_CALL_FORWARD, mm_stream_of_forward(args), status);
 }
 
 void mmoe_trace_destroy(mmoe_trace **trace) {

@@ -99,8 +99,8 @@ struct mm_backend {
      * locked. */
     mmoe_status (*earlier)(struct mmoe_group *group);
 
-    /* A call whose arguments the API refuses, with the thread's error text. */
-    mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
+    /* A call on this stream whose arguments the API refuses, with the thread's error text. */
+    mmoe_status (*refuse)(struct mmoe_layer *layer, enum mm_call_kind kind, void *stream, mmoe_status status);
 };
 
 /* The backends of this build, ended by NULL. */

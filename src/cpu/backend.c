@@ -18,7 +18,8 @@ static bool supports(const mmoe_layer_config *config, int world, char *reason, s
     return true; /* every legal layer */
 }
 
-static mmoe_status refuse(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status) {
+static mmoe_status refuse(struct mmoe_layer *layer, enum mm_call_kind kind, void *stream, mmoe_status status) {
+    (void)stream;
     return mm_call_refuse(layer->group, kind, status);
 }
 

@@ -33,7 +33,7 @@ static mmoe_status reserve(struct mm_cuda_call *call, const mmoe_backward_args *
     if (!recompute) {
         bytes.x = bytes.gate_up = 0;
     }
-    mmoe_status status = mm_cuda_pools_reserve(call->gpu, pools, &bytes);
+    mmoe_status status = mm_cuda_pools_reserve(call->cuda, &bytes);
     call->x = recompute ? pools->x.address : kept->x.address;
     call->gate_up = recompute ? pools->gate_up.address : kept->gate_up.address;
     call->dy = pools->dy.address;
@@ -135,7 +135,7 @@ mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args 
                          layer->group->world);
     }
     if (status != MMOE_OK) {
-        return mm_cuda_refuse_whole(layer, MM_CALL_BACKWARD, status);
+        return mm_cuda_refuse_whole(layer, MM_CALL_BACKWARD, args->stream, status);
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_BACKWARD, args->saved->tokens, args->stream, args->report != NULL);
     if (status != MMOE_OK) {

@@ -6,16 +6,21 @@
 #include "cuda/exchange.h"
 #include "cuda/listen.h"
 
-/* Whether the call's work is only recorded, for a graph. With a growing capacity a call reads its demand back, which a
- * captured stream can't do. */
+/* Whether the call's work is only kept, for a graph. With a growing capacity a call reads its demand back, and a
+ * backward its plan, which a captured stream can't do. */
 static mmoe_status check_stream(struct mm_cuda_call *call) {
     int capturing = MM_CU_CAPTURE_NONE;
     mmoe_status status =
         MM_CU(&call->gpu->driver, cuStreamIsCapturing, "looking at the stream", call->stream, &capturing);
     call->captured = capturing != MM_CU_CAPTURE_NONE;
+    call->cuda->graphs |= call->captured;
     if (status == MMOE_OK && call->captured && call->layer->config.capacity_policy != MMOE_CAPACITY_FIXED) {
         status = mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs, or a layer of fixed "
                                            "capacity: the host reads how many rows a call needs");
+    }
+    if (status == MMOE_OK && call->captured && call->kind != MM_CALL_FORWARD) {
+        status =
+            mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs: a backward reads its plan");
     }
     if (status == MMOE_OK && call->captured && call->timed) {
         status = mm_fail(MMOE_INVALID_ARGUMENT, "report is wanted of a call that is captured, expected NULL");
@@ -53,6 +58,14 @@ static mmoe_status look_back(struct mm_cuda_call *call) {
     return MMOE_OK;
 }
 
+/* Replays of captured calls took numbers too. */
+static void catch_up(const struct mm_cuda_call *call) {
+    const uint32_t ended = __atomic_load_n(&call->cuda->told->ended, __ATOMIC_ACQUIRE);
+    if ((int32_t)(ended + 1 - call->group->call) > 0) {
+        call->group->call = ended + 1;
+    }
+}
+
 /* When the group has broken just now, by what another rank's host has said, this device's kernels may still wait. */
 static void end_waits(const struct mm_cuda_call *call) {
     if (call->broke && mm_gpu_enter(call->gpu) == MMOE_OK) {
@@ -71,6 +84,7 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
         end_waits(call);
         return status;
     }
+    catch_up(call);
     status = mm_gpu_enter(&cuda->gpu);
     if (status != MMOE_OK) {
         mm_call_abort(layer->group, status);
@@ -102,11 +116,11 @@ mmoe_status mm_cuda_refuse(struct mm_cuda_call *call, mmoe_status status) {
     return mm_cuda_end(call, status);
 }
 
-mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status) {
+mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, void *stream, mmoe_status status) {
     struct mm_cuda_call call;
     char text[MM_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", mmoe_last_error());
-    mmoe_status begun = mm_cuda_begin(&call, layer, kind, 0, NULL, false);
+    mmoe_status begun = mm_cuda_begin(&call, layer, kind, 0, stream, false);
     if (begun != MMOE_OK) {
         return begun;
     }

@@ -14,7 +14,7 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
 mmoe_status mm_cuda_refuse(struct mm_cuda_call *call, mmoe_status status);
 
 /* A whole call that this rank refuses with the thread's error text; see struct mm_backend. */
-mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, mmoe_status status);
+mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kind, void *stream, mmoe_status status);
 
 /* Ends a call that went as `status` says. Returns it, or how an earlier call failed that could not tell. */
 mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status);

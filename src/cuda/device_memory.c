@@ -41,6 +41,11 @@ void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer) {
     *buffer = (struct mm_device_buffer){0};
 }
 
+mmoe_status mm_device_clear(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, const char *doing) {
+    mmoe_status status = MM_CU(&gpu->driver, cuMemsetD8Async, doing, memory, 0, bytes, NULL);
+    return status == MMOE_OK ? MM_CU(&gpu->driver, cuStreamSynchronize, doing, NULL) : status;
+}
+
 mmoe_status mm_copy_to_device(const struct mm_gpu *gpu, mm_cu_pointer to, const void *from, size_t bytes,
                               mm_cu_stream stream, const char *doing) {
     return bytes == 0 ? MMOE_OK : MM_CU(&gpu->driver, cuMemcpyHtoDAsync, doing, to, from, bytes, stream);

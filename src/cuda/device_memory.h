@@ -19,6 +19,9 @@ mmoe_status mm_device_memory_status(const struct mm_gpu *gpu, mm_cu_result resul
                                     const char *what);
 void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer);
 
+/* Fills memory with zeros, and waits for that. */
+mmoe_status mm_device_clear(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, const char *doing);
+
 /* Queued in the stream. Host memory that is not pinned has been read, or is written, when the call returns. */
 mmoe_status mm_copy_to_device(const struct mm_gpu *gpu, mm_cu_pointer to, const void *from, size_t bytes,
                               mm_cu_stream stream, const char *doing);

@@ -23,6 +23,23 @@ static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args
     return mm_cuda_check_inputs(&cuda->gpu, all, sizeof all / sizeof all[0]);
 }
 
+/* Maps of experts are copied to where the next call's will be: a graph would find those. */
+static mmoe_status check_captured(const mmoe_forward_args *args) {
+    const struct {
+        const char *name;
+        const mmoe_tensor *tensor;
+    } weights[] = {{"gate", &args->gate}, {"up", &args->up}, {"down", &args->down}};
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
+        if (weights[i].tensor->experts != NULL) {
+            return mm_fail(MMOE_UNSUPPORTED,
+                           "%s is given by a pointer an expert in a stream that is being captured, "
+                           "expected one tensor",
+                           weights[i].name);
+        }
+    }
+    return MMOE_OK;
+}
+
 /* Where this call keeps rows and plan; NULL: nowhere. */
 static struct mm_cuda_saved *kept_of(const mmoe_forward_args *args) {
     return args->saved != NULL && args->saved->keep == MMOE_KEEP_ROWS ? args->saved->backend_state : NULL;
@@ -52,7 +69,7 @@ static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept
     const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
     mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, kept, &bytes) : MMOE_OK;
     if (status == MMOE_OK) {
-        status = mm_cuda_pools_reserve(call->gpu, &call->cuda->pools, &needed);
+        status = mm_cuda_pools_reserve(call->cuda, &needed);
     }
     use_pools(call, kept, rows);
     return status;
@@ -178,7 +195,7 @@ static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *
     struct mm_cuda_call call;
     mmoe_status status = check(layer, args);
     if (status != MMOE_OK) {
-        return mm_cuda_refuse_whole(layer, MM_CALL_FORWARD, status);
+        return mm_cuda_refuse_whole(layer, MM_CALL_FORWARD, args->stream, status);
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_FORWARD, args->x.shape[0], args->stream, args->report != NULL);
     if (status != MMOE_OK) {
@@ -189,7 +206,10 @@ static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *
     call.down = &args->down;
     call.own_x = own_x_of(&call, &args->x);
     choose_plan(&call, args);
-    status = mm_cuda_reserve_plan(&call);
+    status = call.captured ? check_captured(args) : MMOE_OK;
+    if (status == MMOE_OK) {
+        status = mm_cuda_reserve_plan(&call);
+    }
     if (status == MMOE_OK && trace != NULL) {
         status = mm_cuda_trace_make(&call, trace);
     }

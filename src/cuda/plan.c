@@ -116,7 +116,7 @@ static mmoe_status copy(const struct mm_gpu *gpu, struct mm_cuda_plan *plan) {
 }
 
 mmoe_status mm_cuda_plan_view(const struct mm_gpu *gpu, struct mm_cuda_plan *plan, const mmoe_plan **view) {
-    mmoe_status status = plan->copied ? MMOE_OK : copy(gpu, plan);
+    mmoe_status status = plan->copied && !plan->replayed ? MMOE_OK : copy(gpu, plan);
     *view = status == MMOE_OK ? &plan->view : NULL;
     return status;
 }

@@ -24,6 +24,7 @@ struct mm_cuda_plan {
     struct mm_buffer copy; /* of the memory, made when it is asked for */
     mmoe_plan view;        /* into the copy */
     bool copied;
+    bool replayed; /* by graphs: what the host has read of it may be old */
 };
 
 /* Room for this rank's plan of `tokens` own tokens and up to `row_room` padded rows. */

@@ -2,6 +2,7 @@
 #include "cuda/routing.h"
 
 #include "cuda/listen.h"
+#include "cuda/setup.h"
 #include "kernels/tile_shape.h"
 
 static uint32_t tiles_of(uint32_t columns) {
@@ -76,13 +77,35 @@ mmoe_status mm_cuda_make_plan(const struct mm_cuda_call *call) {
 
 /* ---- Room ---- */
 
+/* The group's own plan is made anew by each call; a graph keeps the memory that it knows. */
 static mmoe_status reserve(const struct mm_cuda_call *call, int64_t row_room) {
     const struct mmoe_group *group = call->group;
     const mmoe_layer_config *config = &call->layer->config;
     const struct mm_plan_shape shape = mm_plan_shape_of(config, group->rank, group->world);
     const int64_t tokens =
         config->capacity_policy == MMOE_CAPACITY_FIXED ? group->config.max_tokens : (int64_t)call->tokens;
-    return mm_cuda_plan_reserve(call->gpu, call->plan, &shape, tokens, row_room);
+    mmoe_status status = MMOE_OK;
+    if (call->plan == &call->cuda->plan) {
+        const size_t bytes = mm_cuda_plan_bytes(&shape, tokens, row_room);
+        status = mm_cuda_reserve(call->cuda, &call->plan->memory, bytes, "a routing plan");
+    }
+    if (status == MMOE_OK) {
+        status = mm_cuda_plan_reserve(call->gpu, call->plan, &shape, tokens, row_room);
+    }
+    call->plan->replayed |= call->captured;
+    return status;
+}
+
+static int64_t most_rows(const struct mmoe_layer *layer) {
+    const struct mmoe_group *group = layer->group;
+    return mm_padded_rows_bound(mm_most_rows(&layer->config, group->world, group->config.max_tokens),
+                                layer->local_experts);
+}
+
+size_t mm_cuda_most_plan_bytes(const struct mmoe_layer *layer) {
+    const struct mmoe_group *group = layer->group;
+    const struct mm_plan_shape shape = mm_plan_shape_of(&layer->config, group->rank, group->world);
+    return mm_cuda_plan_bytes(&shape, group->config.max_tokens, most_rows(layer));
 }
 
 /* On one rank, and with a fixed capacity, for every row that there can be. Otherwise for a rank's even share and a
@@ -92,7 +115,7 @@ static int64_t room_wanted(const struct mm_cuda_call *call) {
     const int world = call->group->world, local_experts = call->layer->local_experts;
     const int64_t max_tokens = call->group->config.max_tokens;
     if (config->capacity_policy == MMOE_CAPACITY_FIXED) {
-        return mm_padded_rows_bound(mm_most_rows(config, world, max_tokens), local_experts);
+        return most_rows(call->layer);
     }
     if (world == 1) {
         return mm_padded_rows_bound(mm_most_rows(config, 1, call->tokens), local_experts);
@@ -129,8 +152,9 @@ static mmoe_status read_summary(const struct mm_cuda_call *call) {
 }
 
 mmoe_status mm_cuda_look_at_plan(const struct mm_cuda_call *call) {
-    mmoe_status status = call->plan->summary_known ? MMOE_OK : note_plan(call);
-    return status == MMOE_OK && !call->plan->summary_known ? read_summary(call) : status;
+    const bool known = call->plan->summary_known && !call->plan->replayed;
+    mmoe_status status = known ? MMOE_OK : note_plan(call);
+    return status == MMOE_OK && !known ? read_summary(call) : status;
 }
 
 mmoe_status mm_cuda_await_plan(const struct mm_cuda_call *call) {

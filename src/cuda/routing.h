@@ -7,6 +7,9 @@
 /* Room for call->plan, before the ranks meet. */
 mmoe_status mm_cuda_reserve_plan(const struct mm_cuda_call *call);
 
+/* Bytes of the largest plan that a call of a layer with a fixed capacity can have. */
+size_t mm_cuda_most_plan_bytes(const struct mmoe_layer *layer);
+
 /* Queues the making of call->plan. */
 mmoe_status mm_cuda_make_plan(const struct mm_cuda_call *call);
 

@@ -5,6 +5,7 @@
 
 #include "cuda/listen.h"
 #include "cuda/maps.h"
+#include "cuda/routing.h"
 #include "kernels/fused_shape.h"
 #include "kernels/trace_params.h"
 
@@ -135,10 +136,20 @@ static void free_pools(const struct mm_gpu *gpu, struct mm_cuda_pools *pools) {
     mm_device_free(gpu, &pools->dw_parts);
 }
 
+static void free_outgrown(struct mm_cuda_group *cuda) {
+    while (cuda->outgrown != NULL) {
+        struct mm_cuda_outgrown *first = cuda->outgrown;
+        cuda->outgrown = first->next;
+        mm_device_free(&cuda->gpu, &first->buffer);
+        mm_free(&first);
+    }
+}
+
 /* The context is current. Results change nothing: what can't be freed goes with the process. */
 static void free_group(struct mm_cuda_group *cuda) {
     const struct mm_gpu *gpu = &cuda->gpu;
     free_pools(gpu, &cuda->pools);
+    free_outgrown(cuda);
     mm_shared_free(gpu, &cuda->shared);
     mm_cuda_workspace_free(gpu, &cuda->workspace);
     mm_device_free(gpu, &cuda->weight_maps);
@@ -208,8 +219,26 @@ const struct mm_sharing mm_cuda_sharing = {.offer = offer, .join = join};
 
 /* ---- Pools ---- */
 
-mmoe_status mm_cuda_pools_reserve(const struct mm_gpu *gpu, struct mm_cuda_pools *pools,
-                                  const struct mm_cuda_pool_bytes *bytes) {
+static mmoe_status put_aside(struct mm_cuda_group *cuda, struct mm_device_buffer *buffer) {
+    struct mm_cuda_outgrown *outgrown;
+    mmoe_status status = mm_alloc((void **)&outgrown, sizeof *outgrown, "the note of a buffer that graphs use");
+    if (status == MMOE_OK) {
+        *outgrown = (struct mm_cuda_outgrown){*buffer, cuda->outgrown};
+        cuda->outgrown = outgrown;
+        *buffer = (struct mm_device_buffer){0};
+    }
+    return status;
+}
+
+mmoe_status mm_cuda_reserve(struct mm_cuda_group *cuda, struct mm_device_buffer *buffer, size_t bytes,
+                            const char *what) {
+    const bool in_use = cuda->graphs && buffer->address != 0 && buffer->bytes < bytes;
+    mmoe_status status = in_use ? put_aside(cuda, buffer) : MMOE_OK;
+    return status == MMOE_OK ? mm_device_reserve(&cuda->gpu, buffer, bytes, what) : status;
+}
+
+mmoe_status mm_cuda_pools_reserve(struct mm_cuda_group *cuda, const struct mm_cuda_pool_bytes *bytes) {
+    struct mm_cuda_pools *pools = &cuda->pools;
     const struct {
         struct mm_device_buffer *buffer;
         size_t bytes;
@@ -224,7 +253,7 @@ mmoe_status mm_cuda_pools_reserve(const struct mm_gpu *gpu, struct mm_cuda_pools
         {&pools->dw_parts, bytes->dw_parts, "the parts of the router weights' gradients"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        mmoe_status status = mm_device_reserve(gpu, all[i].buffer, all[i].bytes, all[i].what);
+        mmoe_status status = mm_cuda_reserve(cuda, all[i].buffer, all[i].bytes, all[i].what);
         if (status != MMOE_OK) {
             return status;
         }
@@ -253,13 +282,14 @@ static mmoe_status check_counters(const struct mmoe_layer *layer) {
 
 /* With a fixed capacity calls allocate nothing. */
 static mmoe_status reserve_layer(struct mm_cuda_group *cuda, const struct mmoe_layer *layer) {
-    mmoe_status status = mm_device_reserve(&cuda->gpu, &cuda->weight_maps, mm_weight_maps_bytes(layer->local_experts),
-                                           "the tensor maps of weights");
+    mmoe_status status = mm_cuda_reserve(cuda, &cuda->weight_maps, mm_weight_maps_bytes(layer->local_experts),
+                                         "the tensor maps of weights");
     if (status != MMOE_OK || layer->config.capacity_policy != MMOE_CAPACITY_FIXED) {
         return status;
     }
     const struct mm_cuda_pool_bytes bytes = most_bytes(layer);
-    return mm_cuda_pools_reserve(&cuda->gpu, &cuda->pools, &bytes);
+    status = mm_cuda_reserve(cuda, &cuda->plan.memory, mm_cuda_most_plan_bytes(layer), "a routing plan");
+    return status == MMOE_OK ? mm_cuda_pools_reserve(cuda, &bytes) : status;
 }
 
 mmoe_status mm_cuda_layer_open(struct mmoe_layer *layer) {
@@ -289,6 +319,17 @@ mmoe_status mm_cuda_kept_reserve(const struct mm_gpu *gpu, struct mm_cuda_saved 
                              : status;
 }
 
+/* With a fixed capacity. The plan is one of nothing until a call, which may be replayed only later, has made it. */
+static mmoe_status reserve_saved(const struct mm_gpu *gpu, const struct mmoe_saved *saved, struct mm_cuda_saved *kept) {
+    const struct mm_cuda_pool_bytes bytes = most_bytes(saved->layer);
+    struct mm_device_buffer *plan = &kept->plan.memory;
+    mmoe_status status = mm_device_reserve(gpu, plan, mm_cuda_most_plan_bytes(saved->layer), "a routing plan");
+    if (status == MMOE_OK) {
+        status = mm_device_clear(gpu, plan->address, plan->bytes, "clearing a routing plan");
+    }
+    return status == MMOE_OK && saved->keep == MMOE_KEEP_ROWS ? mm_cuda_kept_reserve(gpu, kept, &bytes) : status;
+}
+
 mmoe_status mm_cuda_saved_open(struct mmoe_saved *saved) {
     const struct mmoe_layer *layer = saved->layer;
     struct mm_cuda_group *cuda = layer->group->backend_state;
@@ -298,11 +339,10 @@ mmoe_status mm_cuda_saved_open(struct mmoe_saved *saved) {
         return status;
     }
     saved->backend_state = kept;
-    if (saved->keep == MMOE_KEEP_ROWS && layer->config.capacity_policy == MMOE_CAPACITY_FIXED) {
-        const struct mm_cuda_pool_bytes bytes = most_bytes(layer);
+    if (layer->config.capacity_policy == MMOE_CAPACITY_FIXED) {
         status = mm_gpu_enter(&cuda->gpu);
         if (status == MMOE_OK) {
-            status = mm_cuda_kept_reserve(&cuda->gpu, kept, &bytes);
+            status = reserve_saved(&cuda->gpu, saved, kept);
             mm_gpu_leave(&cuda->gpu);
         }
     }

@@ -87,18 +87,13 @@ static mmoe_status make_alone(const struct mm_gpu *gpu, struct mm_shared_memory 
     return status;
 }
 
-static mmoe_status clear(const struct mm_gpu *gpu, mm_cu_pointer block, size_t bytes, const char *what) {
-    mmoe_status status = MM_CU(&gpu->driver, cuMemsetD8Async, what, block, 0, bytes, NULL);
-    return status == MMOE_OK ? MM_CU(&gpu->driver, cuStreamSynchronize, what, NULL) : status;
-}
-
 mmoe_status mm_shared_make(const struct mm_gpu *gpu, struct mm_shared_memory *shared, int rank, int world,
                            size_t bytes) {
     char what[WHAT_BYTES];
     name_block(what, rank);
     *shared = (struct mm_shared_memory){.rank = rank, .world = world};
     mmoe_status status = world == 1 ? make_alone(gpu, shared, bytes, what) : make_offerable(gpu, shared, bytes, what);
-    return status == MMOE_OK ? clear(gpu, shared->base[rank], bytes, what) : status;
+    return status == MMOE_OK ? mm_device_clear(gpu, shared->base[rank], bytes, what) : status;
 }
 
 mmoe_status mm_shared_offer(const struct mm_gpu *gpu, const struct mm_shared_memory *shared, struct mm_offer *offer) {

@@ -67,6 +67,13 @@ struct mm_cuda_group {
     mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
     mm_cu_stream stream;   /* its stream */
     bool any_call;
+    bool graphs;                       /* calls have been captured: */
+    struct mm_cuda_outgrown *outgrown; /* buffers that they use and later calls don't */
+};
+
+struct mm_cuda_outgrown {
+    struct mm_device_buffer buffer;
+    struct mm_cuda_outgrown *next;
 };
 
 struct mm_cuda_saved {

@@ -47,19 +47,14 @@ size_t mm_cuda_workspace_bytes(const mmoe_group_config *config, int world) {
     return carve(0, config, world, &workspace);
 }
 
-static mmoe_status clear(const struct mm_gpu *gpu, const struct mm_device_buffer *memory) {
-    static const char doing[] = "clearing the workspace of calls";
-    mmoe_status status = MM_CU(&gpu->driver, cuMemsetD8Async, doing, memory->address, 0, memory->bytes, NULL);
-    return status == MMOE_OK ? MM_CU(&gpu->driver, cuStreamSynchronize, doing, NULL) : status;
-}
-
 mmoe_status mm_cuda_workspace_make(const struct mm_gpu *gpu, const mmoe_group_config *config, int world,
                                    struct mm_cuda_workspace *workspace) {
     mmoe_status status =
         mm_device_reserve(gpu, &workspace->memory, mm_cuda_workspace_bytes(config, world), "the workspace of calls");
     if (status == MMOE_OK) {
         carve((uintptr_t)workspace->memory.address, config, world, workspace);
-        status = clear(gpu, &workspace->memory);
+        status =
+            mm_device_clear(gpu, workspace->memory.address, workspace->memory.bytes, "clearing the workspace of calls");
     }
     return status;
 }

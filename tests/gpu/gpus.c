@@ -23,12 +23,12 @@ static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests)
 }
 
 /* Processes come first: what this process does with the driver is of no use to forked ranks. */
-int gpus_main(struct gpus_tests processes, struct gpus_tests threads) {
+int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads) {
     enum { SKIPPED = 77, MOST = 8 };
     const int count = rig_count_gpus();
     gpus_most = count < MOST ? count : MOST;
-    if (gpus_most < 2) {
-        print_message("not run: it needs two GPUs, and %d is visible\n", gpus_most);
+    if (gpus_most < least) {
+        print_message("not run: it needs %d GPUs, and %d can be seen\n", least, gpus_most);
         return SKIPPED;
     }
     if (gpus_simulated())

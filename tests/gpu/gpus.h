@@ -11,13 +11,14 @@ extern int gpus_most;
 
 bool gpus_simulated(void);
 
-/* Runs `first` with ranks that are processes, then `then` with ranks that are threads, and ends the program: with 77,
- * "skipped", where there is one GPU. Simulated GPUs lie in one process. */
 struct gpus_tests {
     const struct CMUnitTest *tests;
     size_t count;
 };
-int gpus_main(struct gpus_tests processes, struct gpus_tests threads);
+
+/* Runs the first tests with ranks that are processes, then the others with ranks that are threads. Simulated GPUs lie
+ * in one process. The result of main(): 77, "skipped", where there are fewer GPUs than `least`. */
+int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads);
 
 #define GPUS_TESTS(array) ((struct gpus_tests){array, sizeof(array) / sizeof *(array)})
 

@@ -269,5 +269,5 @@ int main(void) {
         cmocka_unit_test(told_when_asked),
         cmocka_unit_test(b15_capacity_is_the_same_on_every_rank),
     };
-    return gpus_main(GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
+    return gpus_main(2, GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
 }

@@ -455,5 +455,5 @@ int main(void) {
         cmocka_unit_test(b28_one_bit_pattern),
         cmocka_unit_test(two_layers_in_turn),
     };
-    return gpus_main(GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
+    return gpus_main(2, GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
 }

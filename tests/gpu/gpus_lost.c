@@ -415,5 +415,5 @@ int main(void) {
         cmocka_unit_test(a_group_is_destroyed_while_it_waits),
         cmocka_unit_test(a_rank_gives_up),
     };
-    return gpus_main(GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
+    return gpus_main(2, GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
 }
