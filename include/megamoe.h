@@ -38,11 +38,11 @@
  * `report` waits for its end. What the device finds after a call has returned is told once, by a later call or by
  * mmoe_group_check.
  *
- * Graphs. A CUDA graph can hold forwards of layers with a fixed capacity, without a report and with weights that are not
- * given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the same order, and
- * some may replay where others do not. It reads and writes where its operands were when it was captured; the layer, the
- * saved state and the group have to be there still. Calls don't wait for a replay on another stream, nor a replay for
- * calls: whoever replays orders them.
+ * Graphs. A CUDA graph can hold forwards of layers with a fixed capacity, without a report and with weights that are
+ * not given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the same order,
+ * and some may replay where others do not. It reads and writes where its operands were when it was captured; the layer,
+ * the saved state and the group have to be there still. Calls don't wait for a replay on another stream, nor a replay
+ * for calls: whoever replays orders them.
  *
  * Threads. Different groups are independent. Calls of one group handle are serial: a second thread that
  * calls while one is running waits. Handles are not locked against destruction.
@@ -146,16 +146,18 @@ MMOE_API mmoe_tensor mmoe_stack_rows(mmoe_tensor stack, int64_t first, int64_t c
 typedef struct mmoe_group mmoe_group;
 
 typedef struct mmoe_group_config {
-    size_t struct_size;          /* sizeof(mmoe_group_config), set by mmoe_group_config_default() */
-    int64_t max_tokens;          /* agreed: most tokens a rank brings to a call, 0 .. MMOE_MAX_TOKENS */
-    int64_t max_hidden;          /* agreed: largest H of a layer */
-    int64_t max_top_k;           /* agreed: largest K of a layer */
-    int64_t max_experts;         /* agreed: largest E of a layer */
-    int64_t arrive_timeout_ms;   /* for peers to arrive at set-up or at a call: default 600000 (10 minutes) */
-    int64_t progress_timeout_ms; /* for everything else, once all have arrived: default 30000 */
-    int32_t threads;             /* CPU threads of this rank; default 0: its share of the cores */
-    const char *backend;         /* agreed: "cuda" or "cpu"; default NULL: "cpu" */
-    const char *name;            /* agreed: tells groups apart that one environment or path makes; default "" */
+    size_t struct_size;            /* sizeof(mmoe_group_config), set by mmoe_group_config_default() */
+    int64_t max_tokens;            /* agreed: most tokens a rank brings to a call, 0 .. MMOE_MAX_TOKENS */
+    int64_t max_hidden;            /* agreed: largest H of a layer */
+    int64_t max_top_k;             /* agreed: largest K of a layer */
+    int64_t max_experts;           /* agreed: largest E of a layer */
+    int64_t arrive_timeout_ms;     /* for peers to arrive at set-up or at a call: default 600000 (10 minutes) */
+    int64_t progress_timeout_ms;   /* for everything else, once all have arrived: default 30000 */
+    int32_t threads;               /* CPU threads of this rank; default 0: its share of the cores */
+    int32_t spare_multiprocessors; /* of this rank's GPU, that large kernels leave to those of others, such as a
+                                      collective's; at least one is used. Changes no bit. Default 0 */
+    const char *backend;           /* agreed: "cuda" or "cpu"; default NULL: "cpu" */
+    const char *name;              /* agreed: tells groups apart that one environment or path makes; default "" */
 } mmoe_group_config;
 
 /* A configuration with the defaults above and zero sizes, which the caller fills in. */

@@ -66,7 +66,7 @@ mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_
         status = map_weights(call, &params);
     }
     const bool traced = call->trace != NULL;
-    const struct mm_cuda_grid grid = {.ctas = (unsigned)call->gpu->device.multiprocessors,
+    const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),
                                       .threads = FUSED_THREADS,
                                       .shared_bytes = traced ? TRACED_SMEM_BYTES : FUSED_SMEM_BYTES,
                                       .overlapping = true};

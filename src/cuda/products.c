@@ -10,7 +10,7 @@ enum { LOAD_ROWS = 64, PIECE_ROWS = 16, EPILOGUE_ROWS = 128 };
 
 /* As many clusters as run at once. */
 static mmoe_status launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, const void *params) {
-    const unsigned clusters = (unsigned)call->gpu->device.multiprocessors / CLUSTER_CTAS;
+    const unsigned clusters = mm_cuda_multiprocessors(call) / CLUSTER_CTAS;
     const struct mm_cuda_grid grid = {.ctas = (clusters > 0 ? clusters : 1) * CLUSTER_CTAS,
                                       .threads = CTA_THREADS,
                                       .cluster = CLUSTER_CTAS,

@@ -92,6 +92,14 @@ static struct mm_device_wish wish_of(const struct mmoe_group *group) {
     };
 }
 
+static mmoe_status check_spare(const struct mmoe_group *group, const struct mm_gpu *gpu) {
+    const int spare = group->config.spare_multiprocessors, all = gpu->device.multiprocessors;
+    return spare < all ? MMOE_OK
+                       : mm_fail(MMOE_INVALID_ARGUMENT,
+                                 "config.spare_multiprocessors is %d, expected 0 .. %d on a GPU of %d multiprocessors",
+                                 spare, all - 1, all);
+}
+
 mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
     const struct mm_device_wish wish = wish_of(group);
     struct mm_cuda_group *cuda;
@@ -101,6 +109,9 @@ mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
     }
     group->backend_state = cuda;
     status = mm_gpu_open(&cuda->gpu, &wish);
+    if (status == MMOE_OK) {
+        status = check_spare(group, &cuda->gpu);
+    }
     if (status == MMOE_OK) {
         status = mm_gpu_enter(&cuda->gpu);
     }

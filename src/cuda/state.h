@@ -131,6 +131,11 @@ struct mm_cuda_grid {
     unsigned shared_bytes; /* at most what the kernel was found with */
 };
 
+/* That kernels of a CTA on each may take. */
+static inline unsigned mm_cuda_multiprocessors(const struct mm_cuda_call *call) {
+    return (unsigned)(call->gpu->device.multiprocessors - call->group->config.spare_multiprocessors);
+}
+
 /* In the call's stream. */
 mmoe_status mm_cuda_launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, struct mm_cuda_grid grid,
                            const void *parameters);

@@ -7,6 +7,7 @@
 
 #define MAX_TIMEOUT_MS (INT64_C(1000) * 60 * 60 * 24 * 365)
 #define MAX_THREADS 4096
+#define MAX_SPARE 4096 /* more than any GPU has; how many it has is its backend's matter */
 
 static mmoe_status check_range(const char *field, int64_t value, int64_t least, int64_t most) {
     if (value >= least && value <= most) {
@@ -28,6 +29,7 @@ static mmoe_status check_ranges(const mmoe_group_config *config) {
         {"arrive_timeout_ms", config->arrive_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"progress_timeout_ms", config->progress_timeout_ms, 1, MAX_TIMEOUT_MS},
         {"threads", config->threads, 0, MAX_THREADS},
+        {"spare_multiprocessors", config->spare_multiprocessors, 0, MAX_SPARE},
     };
     mmoe_status status = MMOE_OK;
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && status == MMOE_OK; i++) {

@@ -45,6 +45,9 @@ static void with_progress_timeout(mmoe_group_config *config) {
 static void with_threads_below(mmoe_group_config *config) {
     config->threads = -1;
 }
+static void with_spare_below(mmoe_group_config *config) {
+    config->spare_multiprocessors = -1;
+}
 static void with_unknown_backend(mmoe_group_config *config) {
     config->backend = "abacus";
 }
@@ -72,6 +75,7 @@ static const struct {
     {with_arrive_timeout, "config.arrive_timeout_ms is 0, expected 1 .."},
     {with_progress_timeout, "config.progress_timeout_ms is -5, expected 1 .."},
     {with_threads_below, "config.threads is -1, expected 0 .."},
+    {with_spare_below, "config.spare_multiprocessors is -1, expected 0 .."},
     {with_unknown_backend, "backend is \"abacus\", expected one of this build: cuda, cpu"},
     {with_empty_backend, "backend is \"\", expected one of this build: cuda, cpu"},
     {with_long_name, "config.name begins \"a name that"},

@@ -31,6 +31,7 @@ static void defaults_are_those_of_the_header(void **state) {
     assert_int_equal(group.arrive_timeout_ms, 600000);
     assert_int_equal(group.progress_timeout_ms, 30000);
     assert_int_equal(group.threads, 0);
+    assert_int_equal(group.spare_multiprocessors, 0);
     assert_null(group.backend);
     assert_string_equal(group.name, "");
     mmoe_layer_config layer = mmoe_layer_config_default();

@@ -55,7 +55,7 @@ static mmoe_group_config any_group(struct input *input) {
     group.max_top_k = MAX_K;
     group.max_experts = 8;
     for (int changes = input_below(input, 4); changes > 0; changes--) {
-        int field = input_below(input, 10);
+        int field = input_below(input, 11);
         int64_t *const numbers[] = {&group.max_tokens,  &group.max_hidden,        &group.max_top_k,
                                     &group.max_experts, &group.arrive_timeout_ms, &group.progress_timeout_ms};
         if (field < 6)
@@ -63,8 +63,10 @@ static mmoe_group_config any_group(struct input *input) {
         else if (field == 6)
             group.threads = (int32_t)input_number(input, 1);
         else if (field == 7)
-            group.backend = names[input_below(input, 5)];
+            group.spare_multiprocessors = (int32_t)input_number(input, 1);
         else if (field == 8)
+            group.backend = names[input_below(input, 5)];
+        else if (field == 9)
             group.name = names[input_below(input, 5)];
         else
             group.struct_size = (size_t)input_number(input, sizeof group);

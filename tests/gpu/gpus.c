@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/state.h"
-
 enum rig_kind gpus_kind;
 int gpus_most;
 
@@ -71,8 +69,4 @@ int64_t gpus_most_demand(const struct rig_batch *batch) {
     for (int r = 0; r < batch->world; r++)
         most = gpus_demand(batch, r) > most ? gpus_demand(batch, r) : most;
     return most;
-}
-
-const struct mm_gpu *gpus_of(const struct rig_rank *rank) {
-    return &((const struct mm_cuda_group *)rank->group->backend_state)->gpu;
 }

@@ -35,7 +35,4 @@ void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options
 int64_t gpus_demand(const struct rig_batch *batch, int rank);
 int64_t gpus_most_demand(const struct rig_batch *batch);
 
-/* The driver and the device of a rank; a stream of its own, which does not wait for the default one. */
-const struct mm_gpu *gpus_of(const struct rig_rank *rank);
-
 #endif

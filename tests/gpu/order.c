@@ -1,4 +1,5 @@
 /* Bits that depend neither on the run, nor on the order of tokens, nor on their company, on one GPU. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bf16.h"
@@ -101,6 +102,33 @@ static void keeping_rows_changes_no_bit(void **state) {
     run_one(&first, &plan);
     run_one(&other, &rows);
     rig_same_bits(&first, &other, "rows kept");
+    rig_batch_free(&first);
+    rig_batch_free(&other);
+}
+
+/* Multiprocessors that are left to others change no bit; one at least has to be used. */
+static void a_smaller_budget_changes_no_bit(void **state) {
+    (void)state;
+    mmoe_layer_config layer = rig_layer(HIDDEN, INNER, EXPERTS, TOP_K);
+    const int64_t tokens = some_tokens();
+    const int all = count_multiprocessors(), spare[] = {1, all / 2, all - 1};
+    const struct rig_options options = {.keep = MMOE_KEEP_ROWS};
+    struct rig_batch first = rig_batch_make(&layer, 1, &tokens, RIG_ZIPF, 207);
+    struct rig_batch other = rig_batch_make(&layer, 1, &tokens, RIG_ZIPF, 207);
+    run_one(&first, &options);
+    struct rig_world world = rig_world_for(&other, 1, RIG_THREADS);
+    for (int i = 0; i < COUNT(spare); i++) {
+        world.config.spare_multiprocessors = spare[i];
+        rig_run(&world, &other, 1, &options);
+        rig_same_bits(&first, &other, "multiprocessors are left to others");
+    }
+    world.config.spare_multiprocessors = all;
+    mmoe_group *group;
+    char text[120];
+    snprintf(text, sizeof text, "config.spare_multiprocessors is %d, expected 0 .. %d on a GPU of %d multiprocessors",
+             all, all - 1, all);
+    assert_int_equal(mmoe_group_create_threads(&world.config, 1, &group), MMOE_INVALID_ARGUMENT);
+    assert_non_null(strstr(mmoe_last_error(), text));
     rig_batch_free(&first);
     rig_batch_free(&other);
 }
@@ -218,7 +246,7 @@ int main(void) {
         cmocka_unit_test(b28_slots_are_summed_in_order),        cmocka_unit_test(b28_one_bit_pattern_in_every_run),
         cmocka_unit_test(keeping_rows_changes_no_bit),          cmocka_unit_test(order_of_tokens_does_not_matter),
         cmocka_unit_test(company_in_the_batch_does_not_matter), cmocka_unit_test(names_of_experts_do_not_matter),
-        cmocka_unit_test(identity_experts_are_exact),
+        cmocka_unit_test(identity_experts_are_exact),           cmocka_unit_test(a_smaller_budget_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

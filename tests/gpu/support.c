@@ -6,6 +6,16 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "cuda/state.h"
+
+int count_multiprocessors(void) {
+    struct rig_world world = rig_world_make(1, RIG_THREADS, 1, 1, 1, 1);
+    mmoe_group *group;
+    assert_int_equal(mmoe_group_create_threads(&world.config, 1, &group), MMOE_OK);
+    const int count = ((const struct mm_cuda_group *)group->backend_state)->gpu.device.multiprocessors;
+    mmoe_group_destroy(&group);
+    return count;
+}
 
 void run_on(const char *backend, struct rig_batch *batch, const struct rig_options *options) {
     struct rig_world world = rig_world_for(batch, 1, RIG_THREADS);

@@ -6,6 +6,9 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
+/* Multiprocessors of the first GPU. */
+int count_multiprocessors(void);
+
 /* One step of a batch on one rank of a group of its own. */
 void run_one(struct rig_batch *batch, const struct rig_options *options);
 

@@ -50,6 +50,11 @@ static void bad_numbers(void **state) {
     mmoe_group_config config = crew_of(2, RIG_THREADS).config;
     config.threads = -1;
     expect_bad_config(config, 2, "config.threads is -1, expected 0 .. 4096");
+    config.threads = 0;
+    config.spare_multiprocessors = -1;
+    expect_bad_config(config, 2, "config.spare_multiprocessors is -1, expected 0 .. 4096");
+    config.spare_multiprocessors = 4097;
+    expect_bad_config(config, 2, "config.spare_multiprocessors is 4097, expected 0 .. 4096");
 }
 
 static void bad_configurations(void **state) {
