@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
+
 enum rig_kind gpus_kind;
 int gpus_most;
 
@@ -54,6 +56,42 @@ void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options
         fail_msg("y of %d GPUs has other bits than y of one", ranks);
     rig_batch_split(batch, ranks, tokens);
     free(y);
+}
+
+bool gpus_ready_make(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready) {
+    static const struct rig_options forward_only = {.forward_only = true};
+    const int64_t hidden = batch->layer.hidden, values = batch->tokens[rank->rank] * hidden;
+    const double *y = batch->reference->y + rig_batch_first(batch, rank->rank) * hidden;
+    ready->expected = malloc((size_t)values * sizeof *ready->expected + 1);
+    ready->found = malloc((size_t)values * sizeof *ready->found + 1);
+    for (int64_t i = 0; i < values; i++)
+        ready->expected[i] = mm_bf16_from_float((float)y[i]);
+    ready->call = rig_call_make(rank, batch, &forward_only, NULL, 0xff);
+    return rig_call_place(rank, &ready->call, &ready->placed);
+}
+
+void gpus_ready_free(struct rig_rank *rank, struct gpus_ready *ready) {
+    rig_placed_free(rank, &ready->placed);
+    rig_call_free(&ready->call);
+    free(ready->expected);
+    free(ready->found);
+}
+
+bool gpus_ready_poison(struct rig_rank *rank, const struct gpus_ready *ready) {
+    const struct rig_tensor *y = &ready->call.tensor[RIG_Y];
+    RIG_TRY(rank, mmoe_device_write(rank->group, ready->placed.memory[RIG_Y], y->memory, y->bytes) == MMOE_OK, "%s",
+            mmoe_last_error());
+    return true;
+}
+
+bool gpus_ready_compare(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready, int call) {
+    struct rig_tensor *y = &ready->call.tensor[RIG_Y];
+    const size_t bytes = (size_t)(batch->tokens[rank->rank] * batch->layer.hidden) * sizeof *ready->expected;
+    RIG_TRY(rank, mmoe_device_read(rank->group, y->memory, ready->placed.memory[RIG_Y], y->bytes) == MMOE_OK, "%s",
+            mmoe_last_error());
+    RIG_TRY(rank, rig_tensor_take(y, ready->found), "call %d wrote outside of y", call);
+    RIG_TRY(rank, memcmp(ready->found, ready->expected, bytes) == 0, "y of call %d is not the expected one", call);
+    return true;
 }
 
 int64_t gpus_demand(const struct rig_batch *batch, int rank) {

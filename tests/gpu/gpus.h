@@ -31,6 +31,21 @@ void gpus_run(struct rig_batch *batches, int count, const struct rig_options *op
 /* The same tokens on one GPU: fails unless y has the same bits there. */
 void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options);
 
+/* A forward of an exact batch, whose reference has been made: its operands on the rank's device, where they stay from
+ * call to call, and what must come out. */
+struct gpus_ready {
+    struct rig_call call;
+    struct rig_placed placed;
+    uint16_t *expected, *found;
+};
+
+bool gpus_ready_make(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready);
+void gpus_ready_free(struct rig_rank *rank, struct gpus_ready *ready);
+
+/* Before a call; and after it, by its number. */
+bool gpus_ready_poison(struct rig_rank *rank, const struct gpus_ready *ready);
+bool gpus_ready_compare(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready, int call);
+
 /* Of a batch: what a rank's experts are sent, and the most that any is sent. */
 int64_t gpus_demand(const struct rig_batch *batch, int rank);
 int64_t gpus_most_demand(const struct rig_batch *batch);

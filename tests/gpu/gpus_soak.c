@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/bf16.h"
 #include "gpus.h"
 #include "graphs.h"
 
@@ -14,54 +13,10 @@
 #define BATCHES 24
 #define MOST_UNDER_WAY 6
 
-static const struct rig_options forward_only = {.forward_only = true};
-
 struct soak {
     struct rig_batch batch[BATCHES];
     int calls;
 };
-
-/* A batch whose operands lie on the rank's device, and what must come out. */
-struct ready {
-    struct rig_call call;
-    struct rig_placed placed;
-    uint16_t *expected, *found;
-};
-
-static bool ready_make(struct rig_rank *rank, struct rig_batch *batch, struct ready *ready) {
-    const int64_t hidden = batch->layer.hidden, values = batch->tokens[rank->rank] * hidden;
-    const double *y = batch->reference->y + rig_batch_first(batch, rank->rank) * hidden;
-    ready->expected = malloc((size_t)values * sizeof *ready->expected + 1);
-    ready->found = malloc((size_t)values * sizeof *ready->found + 1);
-    for (int64_t i = 0; i < values; i++)
-        ready->expected[i] = mm_bf16_from_float((float)y[i]);
-    ready->call = rig_call_make(rank, batch, &forward_only, NULL, 0xff);
-    return rig_call_place(rank, &ready->call, &ready->placed);
-}
-
-static void ready_free(struct rig_rank *rank, struct ready *ready) {
-    rig_placed_free(rank, &ready->placed);
-    rig_call_free(&ready->call);
-    free(ready->expected);
-    free(ready->found);
-}
-
-static bool poison(struct rig_rank *rank, struct ready *ready) {
-    const struct rig_tensor *y = &ready->call.tensor[RIG_Y];
-    RIG_TRY(rank, mmoe_device_write(rank->group, ready->placed.memory[RIG_Y], y->memory, y->bytes) == MMOE_OK, "%s",
-            mmoe_last_error());
-    return true;
-}
-
-static bool compare(struct rig_rank *rank, const struct rig_batch *batch, struct ready *ready, int call) {
-    struct rig_tensor *y = &ready->call.tensor[RIG_Y];
-    const size_t bytes = (size_t)(batch->tokens[rank->rank] * batch->layer.hidden) * sizeof *ready->expected;
-    RIG_TRY(rank, mmoe_device_read(rank->group, y->memory, ready->placed.memory[RIG_Y], y->bytes) == MMOE_OK, "%s",
-            mmoe_last_error());
-    RIG_TRY(rank, rig_tensor_take(y, ready->found), "call %d wrote outside of y", call);
-    RIG_TRY(rank, memcmp(ready->found, ready->expected, bytes) == 0, "y of call %d is not the expected one", call);
-    return true;
-}
 
 /* What all ranks draw alike, and what each draws for itself. */
 struct draws {
@@ -74,11 +29,11 @@ static void pause_now_and_then(struct rig_random *random) {
 }
 
 /* Some calls one behind another, of different batches, on one of the layers each. Returns how many; 0: one failed. */
-static int burst(struct rig_rank *rank, struct soak *soak, mmoe_layer *const layers[2], struct ready *ready,
+static int burst(struct rig_rank *rank, struct soak *soak, mmoe_layer *const layers[2], struct gpus_ready *ready,
                  struct draws *draws, int first) {
     const int count = 1 + (int)rig_below(&draws->order, MOST_UNDER_WAY), start = (int)rig_below(&draws->order, BATCHES);
     for (int i = 0; i < count; i++)
-        if (!poison(rank, &ready[(start + i) % BATCHES]))
+        if (!gpus_ready_poison(rank, &ready[(start + i) % BATCHES]))
             return 0;
     for (int i = 0; i < count; i++) {
         mmoe_layer *layer = layers[rig_below(&draws->order, 2)];
@@ -91,14 +46,14 @@ static int burst(struct rig_rank *rank, struct soak *soak, mmoe_layer *const lay
                             mmoe_last_error());
     }
     for (int i = 0; i < count; i++)
-        if (!compare(rank, &soak->batch[(start + i) % BATCHES], &ready[(start + i) % BATCHES], first + i))
+        if (!gpus_ready_compare(rank, &soak->batch[(start + i) % BATCHES], &ready[(start + i) % BATCHES], first + i))
             return 0;
     return count;
 }
 
 static void soak_body(struct rig_rank *rank, void *context) {
     struct soak *soak = context;
-    struct ready ready[BATCHES];
+    struct gpus_ready ready[BATCHES];
     struct draws draws = {rig_seed(821), rig_seed(822 + (uint64_t)rank->rank)};
     mmoe_layer *layers[2];
     mmoe_layer_config config = soak->batch[0].layer;
@@ -107,14 +62,14 @@ static void soak_body(struct rig_rank *rank, void *context) {
     config.capacity = rank->world * rank->group->config.max_tokens * TOP_K;
     RIG_OK(rank, mmoe_layer_create(rank->group, &config, &layers[1]));
     for (int i = 0; i < BATCHES; i++)
-        if (!ready_make(rank, &soak->batch[i], &ready[i]))
+        if (!gpus_ready_make(rank, &soak->batch[i], &ready[i]))
             return;
     for (int call = 0; call < soak->calls && !rank->failed;)
         call += burst(rank, soak, layers, ready, &draws, call);
     RIG_EXPECT(rank, !rank->failed, "failed");
     RIG_OK(rank, mmoe_group_check(rank->group));
     for (int i = 0; i < BATCHES; i++)
-        ready_free(rank, &ready[i]);
+        gpus_ready_free(rank, &ready[i]);
     for (int i = 0; i < 2; i++)
         mmoe_layer_destroy(&layers[i]);
 }

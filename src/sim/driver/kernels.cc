@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -15,16 +16,21 @@ constexpr size_t shared_without_asking = 48 * 1024, most_shared = 227 * 1024;
 
 std::map<std::string, function> functions; /* that were asked for; under the lock */
 
-/* What MM_KERNEL defines for a kernel, from this library's own symbols. */
-void *symbol(const std::string &name) {
-    Dl_info own;
-    if (!dladdr(reinterpret_cast<void *>(&symbol), &own))
-        return nullptr;
-    void *library = dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+void *symbol_of(const char *file, int flags, const std::string &name) {
+    void *library = dlopen(file, RTLD_NOW | flags);
     void *found = library ? dlsym(library, name.c_str()) : nullptr;
     if (library)
         dlclose(library);
     return found;
+}
+
+/* What MM_KERNEL defines for a kernel, from this library's own symbols, or from a library of more kernels. */
+void *symbol(const std::string &name) {
+    Dl_info own;
+    const char *more = std::getenv("MEGAMOE_SIM_KERNELS");
+    void *found =
+        dladdr(reinterpret_cast<void *>(&symbol), &own) ? symbol_of(own.dli_fname, RTLD_NOLOAD, name) : nullptr;
+    return found || !more ? found : symbol_of(more, RTLD_NODELETE, name);
 }
 
 bool find_kernel(const std::string &name, function *out) {
