@@ -33,7 +33,7 @@ static mmoe_status reserve(struct mm_cuda_call *call, const mmoe_backward_args *
     if (!recompute) {
         bytes.x = bytes.gate_up = 0;
     }
-    mmoe_status status = mm_cuda_pools_reserve(call->cuda, &bytes);
+    mmoe_status status = mm_cuda_pools_reserve(call->cuda, call->stream, &bytes);
     call->x = recompute ? pools->x.address : kept->x.address;
     call->gate_up = recompute ? pools->gate_up.address : kept->gate_up.address;
     call->dy = pools->dy.address;

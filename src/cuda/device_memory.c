@@ -41,6 +41,39 @@ void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer) {
     *buffer = (struct mm_device_buffer){0};
 }
 
+/* What has been freed is at hand for certain when the stream has come to it. */
+static mm_cu_result allocate_in(const struct mm_gpu *gpu, mm_cu_stream stream, mm_cu_pointer *address, size_t bytes) {
+    const struct mm_driver *driver = &gpu->driver;
+    mm_cu_result result = driver->cuMemAllocAsync(address, bytes, stream);
+    if (result != MM_CUDA_ERROR_OUT_OF_MEMORY) {
+        return result;
+    }
+    result = driver->cuStreamSynchronize(stream);
+    return result == MM_CUDA_SUCCESS ? driver->cuMemAllocAsync(address, bytes, stream) : result;
+}
+
+mmoe_status mm_device_reserve_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer,
+                                 size_t bytes, const char *what) {
+    if (buffer->bytes >= bytes) {
+        return MMOE_OK;
+    }
+    mm_device_free_in(gpu, stream, buffer);
+    mm_cu_pointer address;
+    mm_cu_result result = allocate_in(gpu, stream, &address, bytes);
+    if (result == MM_CUDA_SUCCESS) {
+        *buffer = (struct mm_device_buffer){address, bytes};
+        return MMOE_OK;
+    }
+    return mm_device_memory_status(gpu, result, "cuMemAllocAsync", bytes, what);
+}
+
+void mm_device_free_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer) {
+    if (buffer->address != 0) {
+        gpu->driver.cuMemFreeAsync(buffer->address, stream);
+    }
+    *buffer = (struct mm_device_buffer){0};
+}
+
 mmoe_status mm_device_clear(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, const char *doing) {
     mmoe_status status = MM_CU(&gpu->driver, cuMemsetD8Async, doing, memory, 0, bytes, NULL);
     return status == MMOE_OK ? MM_CU(&gpu->driver, cuStreamSynchronize, doing, NULL) : status;

@@ -19,6 +19,13 @@ mmoe_status mm_device_memory_status(const struct mm_gpu *gpu, mm_cu_result resul
                                     const char *what);
 void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer);
 
+/* The same in a stream, for buffers that calls make: what is queued in it before may use what is freed, and what is
+ * queued behind what is made. Neither waits for the GPU, where any kernel may run that waits for other ranks; only when
+ * memory is short the stream is awaited. */
+mmoe_status mm_device_reserve_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer,
+                                 size_t bytes, const char *what);
+void mm_device_free_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer);
+
 /* Fills memory with zeros, and waits for that. */
 mmoe_status mm_device_clear(const struct mm_gpu *gpu, mm_cu_pointer memory, size_t bytes, const char *doing);
 

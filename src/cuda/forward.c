@@ -67,9 +67,9 @@ static void use_pools(struct mm_cuda_call *call, const struct mm_cuda_saved *kep
 static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept, int64_t rows) {
     const struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, mm_cuda_pool_rows(rows));
     const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
-    mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, kept, &bytes) : MMOE_OK;
+    mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, call->stream, kept, &bytes) : MMOE_OK;
     if (status == MMOE_OK) {
-        status = mm_cuda_pools_reserve(call->cuda, &needed);
+        status = mm_cuda_pools_reserve(call->cuda, call->stream, &needed);
     }
     use_pools(call, kept, rows);
     return status;

@@ -48,12 +48,12 @@ size_t mm_cuda_plan_bytes(const struct mm_plan_shape *shape, int64_t tokens, int
     return carve(0, shape, tokens, row_room, &arrays);
 }
 
-mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, struct mm_cuda_plan *plan, const struct mm_plan_shape *shape,
-                                 int64_t tokens, int64_t row_room) {
+mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan,
+                                 const struct mm_plan_shape *shape, int64_t tokens, int64_t row_room) {
     plan->copied = false;
     plan->summary_known = false;
     const size_t bytes = mm_cuda_plan_bytes(shape, tokens, row_room);
-    mmoe_status status = mm_device_reserve(gpu, &plan->memory, bytes, "a routing plan");
+    mmoe_status status = mm_device_reserve_in(gpu, stream, &plan->memory, bytes, "a routing plan");
     if (status != MMOE_OK) {
         return status;
     }
@@ -64,8 +64,8 @@ mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, struct mm_cuda_plan *
     return MMOE_OK;
 }
 
-void mm_cuda_plan_free(const struct mm_gpu *gpu, struct mm_cuda_plan *plan) {
-    mm_device_free(gpu, &plan->memory);
+void mm_cuda_plan_free(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan) {
+    mm_device_free_in(gpu, stream, &plan->memory);
     mm_buffer_free(&plan->copy);
     *plan = (struct mm_cuda_plan){0};
 }

@@ -27,10 +27,10 @@ struct mm_cuda_plan {
     bool replayed; /* by graphs: what the host has read of it may be old */
 };
 
-/* Room for this rank's plan of `tokens` own tokens and up to `row_room` padded rows. */
-mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, struct mm_cuda_plan *plan, const struct mm_plan_shape *shape,
-                                 int64_t tokens, int64_t row_room);
-void mm_cuda_plan_free(const struct mm_gpu *gpu, struct mm_cuda_plan *plan);
+/* In a stream, room for this rank's plan of `tokens` own tokens and up to `row_room` padded rows. */
+mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan,
+                                 const struct mm_plan_shape *shape, int64_t tokens, int64_t row_room);
+void mm_cuda_plan_free(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan);
 
 /* Bytes of device memory of such a plan. */
 size_t mm_cuda_plan_bytes(const struct mm_plan_shape *shape, int64_t tokens, int64_t row_room);

@@ -87,10 +87,10 @@ static mmoe_status reserve(const struct mm_cuda_call *call, int64_t row_room) {
     mmoe_status status = MMOE_OK;
     if (call->plan == &call->cuda->plan) {
         const size_t bytes = mm_cuda_plan_bytes(&shape, tokens, row_room);
-        status = mm_cuda_reserve(call->cuda, &call->plan->memory, bytes, "a routing plan");
+        status = mm_cuda_reserve(call->cuda, call->stream, &call->plan->memory, bytes, "a routing plan");
     }
     if (status == MMOE_OK) {
-        status = mm_cuda_plan_reserve(call->gpu, call->plan, &shape, tokens, row_room);
+        status = mm_cuda_plan_reserve(call->gpu, call->stream, call->plan, &shape, tokens, row_room);
     }
     call->plan->replayed |= call->captured;
     return status;

@@ -134,6 +134,29 @@ static void accounting(void **state) {
     OK(gpu.driver.cuMemFree(memory));
 }
 
+/* Memory that is freed in a stream is there again when the stream has come to that, which a larger buffer waits for. */
+static void memory_in_streams(void **state) {
+    (void)state;
+    struct mm_device_buffer buffer = {0};
+    mm_cu_stream stream;
+    size_t before, after, total;
+    OK(gpu.driver.cuStreamCreate(&stream, MM_CU_STREAM_NON_BLOCKING));
+    OK(gpu.driver.cuMemGetInfo(&before, &total));
+    assert_int_equal(mm_device_reserve_in(&gpu, stream, &buffer, before / 2 + 1, "half"), MMOE_OK);
+    OK(gpu.driver.cuMemsetD8Async(buffer.address, 1, 16, stream));
+    assert_int_equal(mm_device_reserve_in(&gpu, stream, &buffer, before / 2 + 2, "a little more"), MMOE_OK);
+    OK(gpu.driver.cuMemGetInfo(&after, &total));
+    assert_int_equal(before - after, before / 2 + 2);
+    const mm_cu_pointer freed = buffer.address;
+    mm_device_free_in(&gpu, stream, &buffer);
+    assert_int_equal(gpu.driver.cuMemFreeAsync(freed, stream), MM_CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(gpu.driver.cuMemFree(freed), MM_CUDA_ERROR_INVALID_VALUE);
+    OK(gpu.driver.cuStreamSynchronize(stream));
+    OK(gpu.driver.cuMemGetInfo(&after, &total));
+    assert_int_equal(before, after);
+    OK(gpu.driver.cuStreamDestroy(stream));
+}
+
 /* ---- Graphs, through functions that the library does not call ---- */
 
 static mm_cu_result (*begin_capture)(mm_cu_stream, int), (*end_capture)(mm_cu_stream, void **);
@@ -458,6 +481,7 @@ int main(void) {
         cmocka_unit_test(pinned_memory),
         cmocka_unit_test(streams_and_events),
         cmocka_unit_test(graphs),
+        cmocka_unit_test(memory_in_streams),
         cmocka_unit_test(accounting),
         cmocka_unit_test(shared_memory),
         cmocka_unit_test(refused_sharing),

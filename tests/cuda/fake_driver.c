@@ -254,3 +254,13 @@ ANSWER(cuMemFree_v2, mm_cu_pointer pointer) {
     fake_made(-1);
     return MM_CUDA_SUCCESS;
 }
+
+ANSWER(cuMemAllocAsync, mm_cu_pointer *pointer, size_t bytes, mm_cu_stream stream) {
+    (void)stream;
+    return cuMemAlloc_v2(pointer, bytes);
+}
+
+ANSWER(cuMemFreeAsync, mm_cu_pointer pointer, mm_cu_stream stream) {
+    (void)stream;
+    return cuMemFree_v2(pointer);
+}

@@ -168,6 +168,14 @@ static void memory(void **state) {
     assert_int_equal(fake_living(), before + 1);
     mm_device_free(&gpu, &buffer);
     assert_int_equal(fake_living(), before);
+    assert_int_equal(mm_device_reserve_in(&gpu, NULL, &buffer, 100, "the rows"), MMOE_OK);
+    assert_int_equal(mm_device_reserve_in(&gpu, NULL, &buffer, 99, "the rows"), MMOE_OK);
+    assert_int_equal(buffer.address, 100);
+    assert_int_equal(mm_device_reserve_in(&gpu, NULL, &buffer, 101, "the rows"), MMOE_OK);
+    assert_int_equal(buffer.address, 101);
+    assert_int_equal(fake_living(), before + 1);
+    mm_device_free_in(&gpu, NULL, &buffer);
+    assert_int_equal(fake_living(), before);
     mm_gpu_close(&gpu);
 }
 
@@ -179,6 +187,9 @@ static void full_memory(void **state) {
     assert_int_equal(mm_gpu_open(&gpu, &usual), MMOE_OK);
     assert_int_equal(mm_device_reserve(&gpu, &buffer, 4096, "the token rows"), MMOE_OUT_OF_MEMORY);
     assert_string_equal(mmoe_last_error(), "no memory on GPU 0, FAKE 90, for the token rows: 4096 bytes asked, 1000 of "
+                                           "2000 free");
+    assert_int_equal(mm_device_reserve_in(&gpu, NULL, &buffer, 4095, "the token rows"), MMOE_OUT_OF_MEMORY);
+    assert_string_equal(mmoe_last_error(), "no memory on GPU 0, FAKE 90, for the token rows: 4095 bytes asked, 1000 of "
                                            "2000 free");
     assert_int_equal(buffer.address, 0);
     assert_int_equal(buffer.bytes, 0);

@@ -143,11 +143,13 @@ static bool let_go(struct rig_rank *rank, const struct holder *holder) {
 
 struct beside {
     pthread_barrier_t held, over;
+    bool first_calls; /* are made beside holders already */
     struct rig_batch batch[BATCHES];
     int rounds;
     int held_ctas[2]; /* on even and on odd ranks, if there are as many multiprocessors */
 };
 
+/* The last batch needs more memory than those before. */
 static struct beside *beside_make(int world, int64_t most) {
     struct beside *beside = rig_shared(sizeof *beside);
     pthread_barrierattr_t attributes;
@@ -159,9 +161,9 @@ static struct beside *beside_make(int world, int64_t most) {
     for (int i = 0; i < BATCHES; i++) {
         int64_t tokens[MMOE_MAX_WORLD];
         for (int r = 0; r < world; r++)
-            tokens[r] = most - 3 * i - r;
-        beside->batch[i] = exact_batch_of(HIDDEN, INNER, 2 * world, TOP_K, world, tokens,
-                                          i == 1 ? RIG_ONE_EXPERT : RIG_UNIFORM, 850 + (uint64_t)i);
+            tokens[r] = (i < BATCHES - 1 ? most / 3 : most) - r;
+        beside->batch[i] = exact_batch_of(HIDDEN, INNER, world, TOP_K, world, tokens,
+                                          i < BATCHES - 1 ? RIG_UNIFORM : RIG_ONE_EXPERT, 850 + (uint64_t)i);
         exact_batch_encode(&beside->batch[i], i);
         rig_reference_of(&beside->batch[i]);
     }
@@ -182,8 +184,20 @@ struct calls {
     int made;
 };
 
+/* The layer with a fixed capacity takes all memory that calls of the group need: it comes second. */
+static bool layer_make(struct rig_rank *rank, const struct beside *beside, struct calls *calls, int layer) {
+    mmoe_layer_config config = beside->batch[0].layer;
+    config.capacity_policy = layer == 0 ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
+    config.capacity = layer == 0 ? 0 : rank->world * rank->group->config.max_tokens * TOP_K;
+    RIG_TRY(rank, mmoe_layer_create(rank->group, &config, &calls->layers[layer]) == MMOE_OK, "%s", mmoe_last_error());
+    return true;
+}
+
+/* Makes the layers too, when it is the first time. */
 static bool call_all(struct rig_rank *rank, const struct beside *beside, struct calls *calls) {
     for (int layer = 0; layer < LAYERS; layer++) {
+        if (calls->layers[layer] == NULL && !layer_make(rank, beside, calls, layer))
+            return false;
         for (int i = 0; i < BATCHES; i++) {
             if (!gpus_ready_poison(rank, &calls->ready[i]))
                 return false;
@@ -198,20 +212,12 @@ static bool call_all(struct rig_rank *rank, const struct beside *beside, struct 
     return true;
 }
 
-/* After it no call needs more memory. */
 static bool calls_make(struct rig_rank *rank, const struct beside *beside, struct calls *calls) {
-    mmoe_layer_config config = beside->batch[0].layer;
-    calls->made = 0;
-    for (int layer = 0; layer < LAYERS; layer++) {
-        config.capacity_policy = layer == 0 ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
-        config.capacity = layer == 0 ? 0 : rank->world * rank->group->config.max_tokens * TOP_K;
-        RIG_TRY(rank, mmoe_layer_create(rank->group, &config, &calls->layers[layer]) == MMOE_OK, "%s",
-                mmoe_last_error());
-    }
+    memset(calls, 0, sizeof *calls);
     for (int i = 0; i < BATCHES; i++)
         if (!gpus_ready_make(rank, &beside->batch[i], &calls->ready[i]))
             return false;
-    return call_all(rank, beside, calls);
+    return true;
 }
 
 static void calls_free(struct rig_rank *rank, struct calls *calls) {
@@ -239,11 +245,13 @@ static void holding_body(struct rig_rank *rank, void *context) {
     struct holder holder;
     struct calls calls;
     const bool made = holder_make(rank, &holder) && calls_make(rank, beside, &calls) &&
+                      (beside->first_calls || call_all(rank, beside, &calls)) &&
                       hold(rank, &holder, holder.stream, ctas_of(rank, beside->held_ctas[rank->rank % 2]));
     pthread_barrier_wait(&beside->held);
     const bool good = made && call_all(rank, beside, &calls);
     pthread_barrier_wait(&beside->over);
-    if (good && let_go(rank, &holder) && stream_await(rank, holder.stream) && call_all(rank, beside, &calls)) {
+    const bool free = made && let_go(rank, &holder) && stream_await(rank, holder.stream);
+    if (good && free && call_all(rank, beside, &calls)) {
         calls_free(rank, &calls);
         holder_free(rank, &holder);
     }
@@ -256,8 +264,9 @@ static void calls_end_beside_holders(void **state) {
     const int count = rig_scaled("ways to hold multiprocessors", COUNT(held), 2);
     for (int world = gpus_least(); world <= gpus_most; world *= 2)
         for (int i = 0; i < count; i++) {
-            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 30));
+            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 110));
             memcpy(beside->held_ctas, held[i], sizeof held[i]);
+            beside->first_calls = i % 2 == 0;
             run(beside, holding_body);
             beside_free(beside);
         }
@@ -309,7 +318,7 @@ static void calls_end_beside_kernels_that_meet(void **state) {
     const int count = gpus_simulated() ? 1 : COUNT(held);
     for (int world = gpus_least(); world <= gpus_most; world *= 2)
         for (int i = 0; i < count; i++) {
-            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 30));
+            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 110));
             beside->held_ctas[0] = held[i];
             beside->rounds = rig_scaled("rounds", 8, 3);
             run(beside, meeting_body);
@@ -390,7 +399,7 @@ static void late_body(struct rig_rank *rank, void *context) {
     struct beside *beside = context;
     struct calls calls;
     mm_cu_stream stream;
-    if (!calls_make(rank, beside, &calls) || !stream_make(rank, &stream))
+    if (!calls_make(rank, beside, &calls) || !call_all(rank, beside, &calls) || !stream_make(rank, &stream))
         return;
     for (int i = 0; i < 2 * LAYERS; i++) {
         struct holder holder;
@@ -408,7 +417,7 @@ static void inputs_may_come_late(void **state) {
     (void)state;
     need_kernel();
     for (int world = gpus_least(); world <= gpus_most; world *= 2) {
-        struct beside *beside = beside_make(world, rig_scaled("most tokens", 2000, 30));
+        struct beside *beside = beside_make(world, rig_scaled("most tokens", 2000, 110));
         run(beside, late_body);
         beside_free(beside);
     }

@@ -12,6 +12,7 @@ namespace {
 struct block {
     int device; /* -1: of the host */
     size_t bytes;
+    bool in_stream, going;
 };
 std::map<void *, block> blocks;
 
@@ -29,26 +30,37 @@ mm_cu_result allocate(gpus &g, int device, size_t bytes, void **out) {
     *out = g.sim.allocate(device, bytes);
     if (!*out)
         return MM_CUDA_ERROR_OUT_OF_MEMORY;
-    blocks[*out] = {device, bytes};
+    blocks[*out] = {device, bytes, false, false};
     if (device >= 0)
         g.used[(size_t)device] += bytes;
     return MM_CUDA_SUCCESS;
 }
 
-/* Waits for everything that is queued, as the real one does. */
-mm_cu_result release(void *memory) {
-    gpus &g = *the_gpus();
-    auto held = g.lock();
-    auto found = blocks.find(memory);
-    if (found == blocks.end())
-        return MM_CUDA_ERROR_INVALID_VALUE;
-    const block freed = found->second;
-    if (mm_cu_result result = g.wait_for_device(held, freed.device); result != MM_CUDA_SUCCESS)
-        return result;
+void give_up(gpus &g, void *memory) {
+    const block freed = blocks[memory];
     g.sim.free(memory);
     blocks.erase(memory);
     if (freed.device >= 0)
         g.used[(size_t)freed.device] -= freed.bytes;
+}
+
+/* nullptr: there is no such block, or it goes already. */
+block *block_of(void *memory) {
+    auto found = blocks.find(memory);
+    return found == blocks.end() || found->second.going ? nullptr : &found->second;
+}
+
+/* Waits for everything that is queued, as the real one does, unless the memory was made in a stream. */
+mm_cu_result release(void *memory) {
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    const block *found = block_of(memory);
+    if (!found)
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    if (!found->in_stream)
+        if (mm_cu_result result = g.wait_for_device(held, found->device); result != MM_CUDA_SUCCESS)
+            return result;
+    give_up(g, memory);
     return MM_CUDA_SUCCESS;
 }
 
@@ -57,10 +69,13 @@ bool is_known(gpus &g, const void *address, size_t bytes) {
     return g.sim.find(address, bytes, &device);
 }
 
+int device_of(mm_cu_stream handle) {
+    return handle ? reinterpret_cast<const stream *>(handle)->device : current_context()->device;
+}
+
 /* Memory that a stream's device can copy to and from. */
 bool is_reachable(gpus &g, mm_cu_stream handle, const void *address, size_t bytes) {
-    const int device = handle ? reinterpret_cast<const stream *>(handle)->device : current_context()->device;
-    return is_known(g, address, bytes) && may_access(address, device);
+    return is_known(g, address, bytes) && may_access(address, device_of(handle));
 }
 
 /* Whether a copy or a fill can be queued. */
@@ -93,6 +108,41 @@ SIM_DRIVER_API cuMemAlloc_v2(mm_cu_pointer *address, size_t bytes) {
 
 SIM_DRIVER_API cuMemFree_v2(mm_cu_pointer address) {
     return the_gpus() ? release(pointer_of(address)) : MM_CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* Memory that is made in a stream is there at once. */
+SIM_DRIVER_API cuMemAllocAsync(mm_cu_pointer *address, size_t bytes, mm_cu_stream handle) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    auto held = the_gpus()->lock();
+    if (is_captured(handle))
+        return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    void *memory = nullptr;
+    const mm_cu_result result = allocate(*the_gpus(), device_of(handle), bytes, &memory);
+    if (result == MM_CUDA_SUCCESS)
+        blocks[memory].in_stream = true;
+    *address = reinterpret_cast<mm_cu_pointer>(memory);
+    return result;
+}
+
+/* It goes when the stream comes to it. */
+SIM_DRIVER_API cuMemFreeAsync(mm_cu_pointer address, mm_cu_stream handle) {
+    sim::stream s;
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+        return MM_CUDA_ERROR_INVALID_CONTEXT;
+    gpus &g = *the_gpus();
+    auto held = g.lock();
+    if (is_captured(handle))
+        return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
+        return result;
+    block *found = block_of(pointer_of(address));
+    if (!found || !found->in_stream)
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    found->going = true;
+    g.sim.call(s, [&g, address] { give_up(g, pointer_of(address)); });
+    return MM_CUDA_SUCCESS;
 }
 
 SIM_DRIVER_API cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
