@@ -55,10 +55,10 @@ void bench_layer_free(struct bench_layer *layer);
  * above, of the rank's own E / W experts. A gradient that is not bound is left out. */
 int bench_layer_bind(struct bench_layer *layer, const char *operand, void *address);
 
-/* Queue a call. `wide`: fp32 gradients of weights, which are overwritten. `timed`: waits for the end and notes the
- * times of the phases. */
+/* Queue a call. `wide`: fp32 gradients of weights. `accumulate`: they are added to what is there. `timed`: waits for
+ * the end and notes the times of the phases. A backward is of the layer's last forward, which serves any number. */
 int bench_layer_forward(struct bench_layer *layer, int64_t tokens, int timed, void *stream);
-int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, int timed, void *stream);
+int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, int accumulate, int timed, void *stream);
 
 /* Of the last timed call: "exchange", "plan", "fused", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine",
  * "total", as in an mmoe_report. Negative for any other name. */

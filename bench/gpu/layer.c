@@ -108,7 +108,7 @@ int bench_layer_forward(struct bench_layer *layer, int64_t tokens, int timed, vo
     return mmoe_forward(layer->layer, &args);
 }
 
-int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, int timed, void *stream) {
+int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, int accumulate, int timed, void *stream) {
     const mmoe_layer_config *config = &layer->config;
     const mmoe_dtype dtype = wide ? MMOE_F32 : MMOE_BF16;
     const mmoe_tensor w13 = joint_of(layer, W13, MMOE_BF16), dw13 = joint_of(layer, DW13, dtype);
@@ -126,6 +126,7 @@ int bench_layer_backward(struct bench_layer *layer, int64_t tokens, int wide, in
     args.dgate = mmoe_stack_rows(dw13, 0, config->intermediate);
     args.dup = mmoe_stack_rows(dw13, config->intermediate, config->intermediate);
     args.ddown = down_of(layer, DW2, dtype);
+    args.accumulate = accumulate;
     args.report = timed ? &layer->report : NULL;
     args.stream = stream;
     return mmoe_backward(layer->layer, &args);

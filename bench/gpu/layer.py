@@ -103,7 +103,7 @@ class Ours:
         self.layer.forward(TOKENS, timed, torch.cuda.current_stream().cuda_stream)
 
     def backward(self, timed=False):
-        self.layer.backward(TOKENS, False, timed, torch.cuda.current_stream().cuda_stream)
+        self.layer.backward(TOKENS, timed=timed, stream=torch.cuda.current_stream().cuda_stream)
 
     def both(self):
         self.forward()

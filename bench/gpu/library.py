@@ -17,7 +17,7 @@ FUNCTIONS = {
     "bench_layer_free": (None, [ADDRESS]),
     "bench_layer_bind": (INT, [ADDRESS, TEXT, ADDRESS]),
     "bench_layer_forward": (INT, [ADDRESS, NUMBER, INT, ADDRESS]),
-    "bench_layer_backward": (INT, [ADDRESS, NUMBER, INT, INT, ADDRESS]),
+    "bench_layer_backward": (INT, [ADDRESS, NUMBER, INT, INT, INT, ADDRESS]),
     "bench_layer_seconds": (ctypes.c_double, [ADDRESS, TEXT]),
     "bench_layer_count": (NUMBER, [ADDRESS, TEXT]),
 }
@@ -112,8 +112,8 @@ class Layer(Bound):
     def forward(self, tokens, timed=False, stream=0):
         self.library.call("bench_layer_forward", self.handle, tokens, timed, stream)
 
-    def backward(self, tokens, wide=False, timed=False, stream=0):
-        self.library.call("bench_layer_backward", self.handle, tokens, wide, timed, stream)
+    def backward(self, tokens, wide=False, accumulate=False, timed=False, stream=0):
+        self.library.call("bench_layer_backward", self.handle, tokens, wide, accumulate, timed, stream)
 
     def seconds(self, phase):
         return self.number("seconds", phase.encode())

@@ -201,6 +201,13 @@ def test_layer(group, memory, keep, capacity):
         assert layer.seconds("dgrad") > 0 and layer.seconds("wgrad") > 0 and layer.seconds("nothing") < 0
         close(wide(memory.get(address["y"], whole.y.shape, np.uint16)), whole.y, 5.5e-3)
         close(wide(memory.get(address["dw2"], whole.dw2.shape, np.uint16)), whole.dw2, 5.5e-3)
+        # A layer's last forward serves any number of backwards.
+        sums = {name: memory.put(np.full(getattr(whole, like).shape, np.nan, np.float32))
+                for name, like in (("dw13", "w13"), ("dw2", "dw2"))}
+        layer.bind(**sums)
+        layer.backward(TOKENS, wide=True)
+        layer.backward(TOKENS, wide=True, accumulate=True)
+        close(memory.get(sums["dw2"], whole.dw2.shape, np.float32), 2 * whole.dw2, 5.5e-3)
 
 
 def rank_of_layer(rank, path):
