@@ -34,12 +34,13 @@ settings settings_of_environment() {
     s.machine.multiprocessors = (unsigned)number_of_environment("MEGAMOE_SIM_MULTIPROCESSORS", 4);
     s.machine.check_order = number_of_environment("MEGAMOE_SIM_CHECK_ORDER", 1) != 0;
     s.memory = number_of_environment("MEGAMOE_SIM_MEMORY", (uint64_t)4 << 30);
+    s.chunk = std::max<size_t>(number_of_environment("MEGAMOE_SIM_CHUNK", 1), 1);
     if (const char *breaks = std::getenv("MEGAMOE_SIM_BREAK"))
         std::sscanf(breaks, "%d@%" SCNu64, &s.breaking, &s.breaks_at);
     return s;
 }
 
-gpus::gpus(const settings &s) : set(s), sim(s.machine), used(s.machine.devices) {
+gpus::gpus(const settings &s) : set(s), sim(s.machine), taken(s.machine.devices) {
     for (unsigned d = 0; d < s.machine.devices; d++) {
         primary.push_back({(int)d});
         streams.emplace_back((int)d, sim.default_stream(d));
@@ -56,6 +57,36 @@ gpus *make_the_gpus() {
     if (!made.load())
         made.store(new gpus(settings_of_environment()));
     return made.load();
+}
+
+size_t gpus::bytes_of(const taken_bytes &of) const {
+    const size_t chunks = (of.in_streams + set.chunk - 1) / set.chunk;
+    return of.alone + chunks * set.chunk;
+}
+
+void *gpus::allocate(int device, size_t bytes, bool in_stream) {
+    if (device < 0)
+        return sim.allocate(device, bytes);
+    taken_bytes with = taken[(size_t)device];
+    (in_stream ? with.in_streams : with.alone) += bytes;
+    if (bytes > set.memory || bytes_of(with) > set.memory)
+        return nullptr;
+    void *memory = sim.allocate(device, bytes);
+    if (memory)
+        taken[(size_t)device] = with;
+    return memory;
+}
+
+void gpus::free(void *memory, int device, size_t bytes, bool in_stream) {
+    sim.free(memory);
+    if (device < 0)
+        return;
+    taken_bytes &of = taken[(size_t)device];
+    (in_stream ? of.in_streams : of.alone) -= bytes;
+}
+
+size_t gpus::available(int device) const {
+    return set.memory - bytes_of(taken[(size_t)device]);
 }
 
 std::unique_lock<std::mutex> gpus::lock() {

@@ -29,14 +29,15 @@ namespace sim::driver {
 struct settings {
     options machine;
     size_t memory;          /* bytes of each device */
+    size_t chunk;           /* what is made in streams shares chunks of so many bytes */
     int breaking = -1;      /* a device that breaks, -1: none, */
     uint64_t breaks_at = 0; /* with this launch of its own, counted from 1 */
 };
 
 /* From the environment: MEGAMOE_SIM_DEVICES (8), MEGAMOE_SIM_SEED (1), MEGAMOE_SIM_MULTIPROCESSORS (4),
- * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHECK_ORDER (1; 0 leaves out races and uninitialised reads),
- * MEGAMOE_SIM_BREAK (none; "1@20": device 1 breaks with the 20th kernel that is launched on it). MEGAMOE_SIM_KERNELS
- * names a library of kernels besides those of src/kernels. */
+ * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHUNK (1; a real driver's chunks have 32 MiB), MEGAMOE_SIM_CHECK_ORDER (1; 0
+ * leaves out races and uninitialised reads), MEGAMOE_SIM_BREAK (none; "1@20": device 1 breaks with the 20th kernel that
+ * is launched on it). MEGAMOE_SIM_KERNELS names a library of kernels besides those of src/kernels. */
 settings settings_of_environment();
 
 /* Handles that the program holds. */
@@ -72,8 +73,12 @@ class gpus {
 
     /* Under the lock. */
     machine sim;
-    std::vector<size_t> used;                         /* bytes of each device */
     std::vector<std::pair<int, sim::stream>> streams; /* with their devices */
+
+    /* Memory of a device, or of the host: -1. nullptr: there is not so much. */
+    void *allocate(int device, size_t bytes, bool in_stream);
+    void free(void *memory, int device, size_t bytes, bool in_stream);
+    size_t available(int device) const;
 
     /* Held by a call. Taking it counts as activity, unless the call only looks: whoever waits for a rank that stays
      * away waits for it again. */
@@ -98,6 +103,11 @@ class gpus {
     bool breaks(int device);
 
   private:
+    struct taken_bytes {
+        size_t alone = 0, in_streams = 0;
+    };
+    size_t bytes_of(const taken_bytes &of) const;
+
     struct waiter {
         std::function<bool()> done;
         bool released;
@@ -112,6 +122,7 @@ class gpus {
     void release_who_is_done();
     void tell_faults();
 
+    std::vector<taken_bytes> taken; /* of each device */
     std::mutex mutex;
     std::condition_variable changed;
     std::vector<waiter *> waiting;

@@ -20,28 +20,22 @@ void *pointer_of(mm_cu_pointer address) {
     return reinterpret_cast<void *>(address);
 }
 
-mm_cu_result allocate(gpus &g, int device, size_t bytes, void **out) {
+mm_cu_result allocate(gpus &g, int device, size_t bytes, bool in_stream, void **out) {
     if (mm_cu_result result = g.health(); result != MM_CUDA_SUCCESS)
         return result;
     if (bytes == 0)
         return MM_CUDA_ERROR_INVALID_VALUE;
-    if (device >= 0 && bytes > g.set.memory - g.used[(size_t)device])
-        return MM_CUDA_ERROR_OUT_OF_MEMORY;
-    *out = g.sim.allocate(device, bytes);
+    *out = g.allocate(device, bytes, in_stream);
     if (!*out)
         return MM_CUDA_ERROR_OUT_OF_MEMORY;
-    blocks[*out] = {device, bytes, false, false};
-    if (device >= 0)
-        g.used[(size_t)device] += bytes;
+    blocks[*out] = {device, bytes, in_stream, false};
     return MM_CUDA_SUCCESS;
 }
 
 void give_up(gpus &g, void *memory) {
     const block freed = blocks[memory];
-    g.sim.free(memory);
     blocks.erase(memory);
-    if (freed.device >= 0)
-        g.used[(size_t)freed.device] -= freed.bytes;
+    g.free(memory, freed.device, freed.bytes, freed.in_stream);
 }
 
 /* nullptr: there is no such block, or it goes already. */
@@ -101,7 +95,7 @@ SIM_DRIVER_API cuMemAlloc_v2(mm_cu_pointer *address, size_t bytes) {
     gpus &g = *the_gpus();
     auto held = g.lock();
     void *memory = nullptr;
-    mm_cu_result result = allocate(g, current_context()->device, bytes, &memory);
+    mm_cu_result result = allocate(g, current_context()->device, bytes, false, &memory);
     *address = reinterpret_cast<mm_cu_pointer>(memory);
     return result;
 }
@@ -119,9 +113,7 @@ SIM_DRIVER_API cuMemAllocAsync(mm_cu_pointer *address, size_t bytes, mm_cu_strea
     if (is_captured(handle))
         return MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     void *memory = nullptr;
-    const mm_cu_result result = allocate(*the_gpus(), device_of(handle), bytes, &memory);
-    if (result == MM_CUDA_SUCCESS)
-        blocks[memory].in_stream = true;
+    const mm_cu_result result = allocate(*the_gpus(), device_of(handle), bytes, true, &memory);
     *address = reinterpret_cast<mm_cu_pointer>(memory);
     return result;
 }
@@ -149,7 +141,7 @@ SIM_DRIVER_API cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
     if (!current_context())
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     auto held = the_gpus()->lock();
-    return allocate(*the_gpus(), -1, bytes, memory);
+    return allocate(*the_gpus(), -1, bytes, false, memory);
 }
 
 SIM_DRIVER_API cuMemFreeHost(void *memory) {
@@ -162,7 +154,7 @@ SIM_DRIVER_API cuMemGetInfo_v2(size_t *available, size_t *total) {
     gpus &g = *the_gpus();
     auto held = g.lock();
     *total = g.set.memory;
-    *available = g.set.memory - g.used[(size_t)current_context()->device];
+    *available = g.available(current_context()->device);
     return MM_CUDA_SUCCESS;
 }
 

@@ -74,8 +74,7 @@ mm_cu_memory add_handle(block &b) {
 void drop_unused(gpus &g, block &b) {
     if (b.handles > 0 || !b.mappings.empty())
         return;
-    g.sim.free(b.memory);
-    g.used[(size_t)b.device] -= b.bytes;
+    g.free(b.memory, b.device, b.bytes, false);
     blocks.erase(b.number);
 }
 
@@ -86,14 +85,11 @@ bool is_possible(const gpus &g, const mm_cu_memory_kind &kind) {
 }
 
 mm_cu_result create(gpus &g, int device, size_t bytes, mm_cu_memory *handle) {
-    if (bytes > g.set.memory - g.used[(size_t)device])
-        return MM_CUDA_ERROR_OUT_OF_MEMORY;
-    void *memory = g.sim.allocate(device, bytes);
+    void *memory = g.allocate(device, bytes, false);
     if (!memory)
         return MM_CUDA_ERROR_OUT_OF_MEMORY;
     static uint64_t last_number = 0;
     const uint64_t number = ++last_number;
-    g.used[(size_t)device] += bytes;
     *handle = add_handle(blocks[number] = block{memory, bytes, device, number, 0, {}});
     return MM_CUDA_SUCCESS;
 }
