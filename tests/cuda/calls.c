@@ -329,7 +329,7 @@ static void reports(void **state) {
     run_and_free(batch_of(&layer, RIG_UNIFORM), report_body);
 }
 
-/* Takes nearly all memory of the device: a plan still finds room, the pools of a call find none. */
+/* A piece of the device's memory, or NULL when less than twice as much as `left` is there. */
 static void *take_memory(struct rig_rank *rank, size_t left) {
     void *memory = NULL;
     for (size_t bytes = (size_t)1 << 42; bytes > left && !memory; bytes /= 2)
@@ -361,10 +361,13 @@ static void full_body(struct rig_rank *rank, void *context) {
     mmoe_layer_destroy(&layer);
 }
 
+/* Where all memory has been taken, a plan still finds room in what is left, and the pools of rows, 1 KiB each, must
+ * find none: a driver has taken memory for its streams from the device, 32 MiB at a time. */
 static void memory_runs_out(void **state) {
     (void)state;
-    mmoe_layer_config layer = rig_layer(512, INNER, EXPERTS, TOP_K);
-    run_and_free(batch_of(&layer, RIG_UNIFORM), full_body);
+    const mmoe_layer_config layer = rig_layer(512, INNER, EXPERTS, TOP_K);
+    const int64_t tokens = rig_simulated() ? TOKENS : 50000;
+    run_and_free(rig_batch_make(&layer, 1, &tokens, RIG_UNIFORM, 31), full_body);
 }
 
 int main(void) {

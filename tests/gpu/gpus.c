@@ -9,12 +9,8 @@
 enum rig_kind gpus_kind;
 int gpus_most;
 
-bool gpus_simulated(void) {
-    return getenv("MEGAMOE_LIBCUDA") != NULL;
-}
-
 int gpus_least(void) {
-    return gpus_simulated() ? gpus_most : 2;
+    return rig_simulated() ? gpus_most : 2;
 }
 
 static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests) {
@@ -31,7 +27,7 @@ int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads)
         print_message("not run: it needs %d GPUs, and %d can be seen\n", least, gpus_most);
         return SKIPPED;
     }
-    if (gpus_simulated())
+    if (rig_simulated())
         print_message("not run with ranks that are processes: simulated GPUs lie in one process\n");
     else if (run_as(RIG_PROCESSES, "processes", processes) != 0)
         return 1;

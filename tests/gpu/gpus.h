@@ -9,8 +9,6 @@
 extern enum rig_kind gpus_kind;
 extern int gpus_most;
 
-bool gpus_simulated(void);
-
 struct gpus_tests {
     const struct CMUnitTest *tests;
     size_t count;

@@ -117,12 +117,12 @@ static bool hold(struct rig_rank *rank, const struct holder *holder, mm_cu_strea
         return true;
     if (!launch(rank, holder, stream, ctas, &params))
         return false;
-    for (int looks = 0; looks < 1000 && running < ctas && !gpus_simulated(); looks++) {
+    for (int looks = 0; looks < 1000 && running < ctas && !rig_simulated(); looks++) {
         usleep(1000);
         RIG_TRY(rank, mmoe_device_read(rank->group, &running, holder->flags + RUNNING, sizeof running) == MMOE_OK, "%s",
                 mmoe_last_error());
     }
-    RIG_TRY(rank, running == ctas || gpus_simulated(), "%u of %u CTAs run", running, ctas);
+    RIG_TRY(rank, running == ctas || rig_simulated(), "%u of %u CTAs run", running, ctas);
     return true;
 }
 
@@ -315,7 +315,7 @@ static void calls_end_beside_kernels_that_meet(void **state) {
     static const int held[] = {1, 16, 131}; /* on each */
     need_kernel();
     /* A simulated GPU need not run more than one CTA of a kernel at a time. */
-    const int count = gpus_simulated() ? 1 : COUNT(held);
+    const int count = rig_simulated() ? 1 : COUNT(held);
     for (int world = gpus_least(); world <= gpus_most; world *= 2)
         for (int i = 0; i < count; i++) {
             struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 110));
@@ -372,7 +372,7 @@ static mmoe_status bring(const struct mm_gpu *gpu, const struct gpus_ready *read
 /* The stream is busy, then the inputs are brought, then the call is made. */
 static bool call_behind(struct rig_rank *rank, struct gpus_ready *ready, mmoe_layer *layer, const struct holder *holder,
                         mm_cu_stream stream) {
-    const bool at_once = gpus_simulated(); /* where nobody but a waiting rank brings what it waits for */
+    const bool at_once = rig_simulated(); /* where nobody but a waiting rank brings what it waits for */
     const struct mm_gpu *gpu = gpu_of(rank);
     mmoe_forward_args args = ready->call.forward;
     struct late late = {rank, holder};

@@ -168,10 +168,14 @@ int rig_count_gpus(void) {
     return id > 0 && waitpid(id, &status, 0) == id && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
-/* A simulated driver is named by the environment: its context costs nothing, and it waits for whoever holds one. */
+bool rig_simulated(void) {
+    return getenv("MEGAMOE_LIBCUDA") != NULL;
+}
+
+/* A context of a simulated driver costs nothing, and it waits for whoever holds one. */
 void rig_hold_devices(int ranks) {
     static int held;
-    if (held >= ranks || strcmp(rig_backend(), "cpu") == 0 || getenv("MEGAMOE_LIBCUDA") != NULL)
+    if (held >= ranks || strcmp(rig_backend(), "cpu") == 0 || rig_simulated())
         return;
     mmoe_group *groups[MMOE_MAX_WORLD];
     mmoe_group_config config = mmoe_group_config_default();

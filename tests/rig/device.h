@@ -28,6 +28,9 @@ bool rig_poison_scratch(struct rig_rank *rank, int poison);
  * was started is of no use to ranks that are forked later. */
 int rig_count_gpus(void);
 
+/* Whether the GPUs are simulated ones: their driver is named by the environment. */
+bool rig_simulated(void);
+
 /* Keeps the contexts of as many ranks' devices, which take long to make, from now to the end of the program. */
 void rig_hold_devices(int ranks);
 
