@@ -20,6 +20,23 @@ RESTED_WARM, RESTED_TIMED = 3, 8  # calls
 
 
 @dataclass
+class Effort:
+    """How often what is timed."""
+
+    rounds: int  # sustained
+    rests: int  # in a headline case
+    rests_elsewhere: int
+    main_alone: bool  # after rest, also in a headline case
+
+    def rests_of(self, case):
+        return self.rests if case.headline else self.rests_elsewhere
+
+    def rested(self, case, every, main):
+        """Names of what is timed after rest."""
+        return every if case.headline and not self.main_alone else main
+
+
+@dataclass
 class Times:
     """Of one rank."""
 
@@ -105,3 +122,11 @@ def time_rested(rank, variants, rounds):
             line_up(rank)
             time.sleep(REST / 1000)
             variant.idle.add(*block(rank, variant.run, RESTED_WARM, RESTED_TIMED))
+
+
+def times_of(rank, runs, rested, rounds, rests):
+    """`runs`: functions by name; `rested`: names of those that are also timed after rest."""
+    variants = [Variant(name, run, name in rested) for name, run in runs.items()]
+    time_sustained(rank, variants, rounds)
+    time_rested(rank, variants, rests)
+    return {one.name: {"sustained": vars(one.sustained), "idle": vars(one.idle)} for one in variants}

@@ -1,4 +1,6 @@
-"""What all ranks measured of one case of the parallel benchmark, as one record with its ratios and targets."""
+"""What all ranks measured of a case's forward in the parallel benchmark, as one record with its ratios and targets."""
+
+import operator
 
 import summary
 
@@ -17,19 +19,38 @@ def times_of(parts, name, when, flop):
     return summary.of_ranks(times, flop) if times[0]["milliseconds"] else None
 
 
+def variants_of(parts, flop_of):
+    """By name; `flop_of`: from a name to the FLOPs of a rank, on average."""
+    return {name: {**times_of(parts, name, "sustained", flop), "idle": times_of(parts, name, "idle", flop)}
+            for name, flop in ((name, flop_of(name)) for name in parts[0]["times"])}
+
+
+class Medians:
+    """Of variants, sustained or after rest."""
+
+    def __init__(self, variants, when):
+        found = {name: one if when == "sustained" else one["idle"] for name, one in variants.items()}
+        self.of = {name: one["milliseconds"] for name, one in found.items() if one is not None}
+
+    def both(self, first, second, function):
+        """None where one of the two was not timed."""
+        return round(function(self.of[first], self.of[second]), 4) if first in self.of and second in self.of else None
+
+    def ratio(self, above, below):
+        return self.both(above, below, operator.truediv)
+
+    def difference(self, longer, shorter):
+        return self.both(longer, shorter, operator.sub)
+
+
 def ratios(variants, when):
     """None for what was not timed."""
-    found = {name: one if when == "sustained" else one["idle"] for name, one in variants.items()}
-    times = {name: one["milliseconds"] for name, one in found.items() if one is not None}
-
-    def ratio(above, below):
-        return round(times[above] / times[below], 4) if above in times and below in times else None
-    exposed = round(times[FIXED] - times[LOCAL], 4) if LOCAL in times and FIXED in times else None
+    medians = Medians(variants, when)
     return {
-        "to_dense": {name: ratio(name, DENSE) for name in (*OURS, LOCAL, UNFUSED)},
-        "unfused_to": {name: ratio(UNFUSED, name) for name in OURS},
-        "kept_to_plan": ratio(KEPT, FIXED),
-        "exposed_milliseconds": exposed,
+        "to_dense": {name: medians.ratio(name, DENSE) for name in (*OURS, LOCAL, UNFUSED)},
+        "unfused_to": {name: medians.ratio(UNFUSED, name) for name in OURS},
+        "kept_to_plan": medians.ratio(KEPT, FIXED),
+        "exposed_milliseconds": medians.difference(FIXED, LOCAL),
     }
 
 
@@ -48,12 +69,15 @@ def traffic(parts):
                              for key in ("pulled", "pushed")} for name in OURS}}
 
 
+def reports(parts):
+    return {name: [part["reports"][name] for part in parts] for name in parts[0]["reports"]}
+
+
 def record(case, parts):
     """`case`: its fields; `parts`: what each rank yielded, in order of ranks."""
     rows = [part["rows"] for part in parts]
     flop = 6.0 * case["hidden"] * case["intermediate"] * sum(rows) / len(rows)
-    variants = {name: {**times_of(parts, name, "sustained", flop), "idle": times_of(parts, name, "idle", flop)}
-                for name in parts[0]["times"]}
+    variants = variants_of(parts, lambda name: flop)
     sustained = ratios(variants, "sustained")
     return {
         **case,
@@ -62,7 +86,7 @@ def record(case, parts):
         "ratios": {"sustained": sustained, "idle": ratios(variants, "idle")},
         "targets": targets(sustained) if case["headline"] else [],
         "nvlink_bytes": traffic(parts),
-        "reports": {name: [part["reports"][name] for part in parts] for name in parts[0]["reports"]},
+        "reports": reports(parts),
         "differences": {name: max(part["differences"][name] for part in parts) for name in parts[0]["differences"]},
         "unfused_sum": parts[0]["unfused_sum"],
     }

@@ -2,8 +2,8 @@
 """Measures the grouped products and the whole layer on this machine's GPU, and the layer over its GPUs when there are
 several; `make gpu-bench` builds what it needs.
 
-    bench/gpu/run.py --library libbench_gpu.so [--part products|layer|parallel] [--ranks N] [--rounds N] [--quick]
-                     [--results FOLDER]
+    bench/gpu/run.py --library libbench_gpu.so [--part products|layer|parallel] [--only forward|backward] [--ranks N]
+                     [--rounds N] [--quick] [--results FOLDER]
 
 Records go to gpu-products.json, gpu-layer.json and gpu-parallel.json in the folder of results, and also to $OUT when
 that is set; all numbers are printed as they come, and short tables at the end.
@@ -66,9 +66,8 @@ def measure_parallel(arguments, folders):
             sys.exit(MISSING)
         return []
     torch.cuda.empty_cache()
-    records = parallel.measure_all(arguments.library, world, arguments.rounds, arguments.quick, say)
+    records = parallel.measure_all(arguments.library, world, arguments.rounds, arguments.quick, arguments.only, say)
     record = last_of(records, "gpu-parallel.json", folders)
-    say(f"\n{tables.parallel_in_full(record)}\n")
     return [tables.circumstances(record), tables.parallel_short(record), tables.parallel_verdict(record)]
 
 
@@ -93,6 +92,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=Path, required=True, help="libbench_gpu.so")
     parser.add_argument("--part", choices=["products", "layer", "parallel"], help="measure this part alone")
+    parser.add_argument("--only", choices=list(parallel.DIRECTIONS), help="this direction alone of the parallel part")
     parser.add_argument("--ranks", type=int, help="GPUs of the parallel part (default: all that are visible)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each variant (default 3)")
     parser.add_argument("--quick", action="store_true", help="few cases of each part")

@@ -1,6 +1,7 @@
 """Tables of the GPU benchmarks' records, in Markdown that is readable as it stands."""
 
 import merged
+import merged_backward
 
 
 def aligned(header, rows):
@@ -30,10 +31,10 @@ def state(record):
 
 
 def all_variants(case):
-    if "variants" in case:
-        return case["variants"].values()
-    kinds = ("ours", "dense", "grouped")
-    return [row[kind] for row in case["products"] for kind in kinds if row[kind] and "rounds" in row[kind]]
+    if "products" in case:
+        kinds = ("ours", "dense", "grouped")
+        return [row[kind] for row in case["products"] for kind in kinds if row[kind] and "rounds" in row[kind]]
+    return [one for part in (case, case.get("backward", {})) for one in part.get("variants", {}).values()]
 
 
 def circumstances(record):
@@ -126,65 +127,142 @@ def both(sustained, idle, digits=2):
     return number(sustained, digits) + (f" ({number(idle, digits)})" if idle is not None else "")
 
 
+def time_cell(part, name):
+    """Of a variant of a forward or backward."""
+    one = part["variants"].get(name)
+    return "-" if one is None else both(one["milliseconds"], one["idle"] and one["idle"]["milliseconds"])
+
+
+def ratio_cell(part, key, name):
+    return both(*(part["ratios"][when][key].get(name) for when in ("sustained", "idle")))
+
+
 def parallel_title(case, full=False):
     tokens = f", {case['tokens']} tokens" if full or case["tokens"] != 16384 else ""
-    return case_title(case) + tokens
+    return case_title(case) + tokens + (", one GPU" if case.get("world") == 1 else "")
 
 
-def moved(case, name):
+def moved(part, name, kind=None):
     """Bytes that a rank moves, on average, and the least that it has to."""
-    counted, least = case["nvlink_bytes"]["moved"][name], case["nvlink_bytes"]["least"]
-    return [sum(one["pulled"] + one["pushed"]) / len(one["pulled"]) for one in (counted, least)]
+    least = part["nvlink_bytes"]["least"]
+    return [sum(one["pulled"] + one["pushed"]) / len(one["pulled"])
+            for one in (part["nvlink_bytes"]["moved"][name], least[kind] if kind else least)]
+
+
+def moved_cells(bytes_moved, least):
+    """None where nothing has to be moved."""
+    return [number(bytes_moved / 1e6, 0), number(bytes_moved / least if least else None, 2)]
 
 
 def parallel_cells(case):
-    variants, ratios = case["variants"], case["ratios"]
-    times = [both(one["milliseconds"], one["idle"] and one["idle"]["milliseconds"])
-             for one in (variants[name] for name in (*merged.OURS, merged.LOCAL, merged.UNFUSED, merged.DENSE))]
-    against = [both(*(ratios[when][key][merged.FIXED] for when in ("sustained", "idle")))
-               for key in ("to_dense", "unfused_to")]
-    bytes_moved, least = moved(case, merged.FIXED)
-    return [parallel_title(case), *times, *against, number(bytes_moved / 1e6, 0), number(bytes_moved / least, 2)]
+    times = [time_cell(case, name) for name in (*merged.OURS, merged.LOCAL, merged.UNFUSED, merged.DENSE)]
+    against = [ratio_cell(case, key, merged.FIXED) for key in ("to_dense", "unfused_to")]
+    return [parallel_title(case), *times, *against, *moved_cells(*moved(case, merged.FIXED))]
+
+
+BACKWARD_HEADER = ["backward, ms", "ours, kept", "grows", "redone", "grows", "all local", "unfused", "dense", "redone",
+                   "kept of dense", "redone of dense", "times faster", "fp32 / bf16", "added / bf16", "NVLink MB",
+                   "of least"]
+
+
+def backward_cells(case):
+    names, part = merged_backward, case["backward"]
+    times = [time_cell(part, name) for name in (*names.OURS, names.LOCAL, names.UNFUSED, names.DENSE,
+                                                names.DENSE_REDONE)]
+    against = [ratio_cell(part, *what) for what in (("to_dense", names.KEPT), ("to_dense", names.REDONE),
+                                                    ("unfused_to", names.KEPT), ("to_bf16", names.WIDE),
+                                                    ("to_bf16", names.ADDED))]
+    return [parallel_title(case), *times, *against, *moved_cells(*moved(part, names.KEPT, "kept"))]
+
+
+STEP_HEADER = ["forward, forward with rows kept, backward, ms", "ours", "unfused", "dense", "of dense", "times faster"]
+
+
+def step_cells(case):
+    names, part = merged_backward, case["backward"]
+    times = [time_cell(part, name) for name in (names.STEP, names.UNFUSED_STEP, names.DENSE_STEP)]
+    return [parallel_title(case), *times, ratio_cell(part, "to_dense", names.STEP),
+            ratio_cell(part, "unfused_to", names.STEP)]
 
 
 def parallel_short(record):
-    return aligned(PARALLEL_HEADER, [parallel_cells(case) for case in record["cases"]])
+    """A table each for what was measured: forwards, backwards, steps."""
+    backwards = [case for case in record["cases"] if "backward" in case]
+    kinds = [(PARALLEL_HEADER, parallel_cells, [case for case in record["cases"] if "variants" in case]),
+             (BACKWARD_HEADER, backward_cells, backwards),
+             (STEP_HEADER, step_cells, [case for case in backwards
+                                        if merged_backward.STEP in case["backward"]["variants"]])]
+    return "\n\n".join(aligned(header, list(map(cells, cases))) for header, cells, cases in kinds if cases)
 
 
 VARIANT_HEADER = ["variant", "ms", "TFLOP/s", "of dense", "unfused / it", "ms after rest", "TFLOP/s", "of dense",
                   "unfused / it"]
 
 
-def variant_cells(case, name):
+def variant_cells(part, name):
     cells = [name]
-    for when, one in (("sustained", case["variants"][name]), ("idle", case["variants"][name]["idle"])):
-        ratios = case["ratios"][when]
+    for when, one in (("sustained", part["variants"][name]), ("idle", part["variants"][name]["idle"])):
+        ratios = part["ratios"][when]
         cells += [number(one and one["milliseconds"], 3), number(one and one["tflops"], 0),
                   number(ratios["to_dense"].get(name), 2), number(ratios["unfused_to"].get(name), 2)]
     return cells
 
 
-def parallel_case(case):
+def variants_in_full(part):
+    return aligned(VARIANT_HEADER, [variant_cells(part, name) for name in part["variants"]])
+
+
+def exposed(part):
+    shown = [number(part["ratios"][when]["exposed_milliseconds"], 3) for when in ("sustained", "idle")]
+    return f"communication that shows: {shown[0]} ms, after rest {shown[1]} ms"
+
+
+def moved_text(bytes_moved, least):
+    return f"NVLink: {bytes_moved / 1e6:.1f} MB a rank, least {least / 1e6:.1f}"
+
+
+def phases(part, name):
+    """Of rank 0."""
+    milliseconds = part["reports"][name][0]["milliseconds"]
+    return "rank 0, ms: " + ", ".join(f"{phase} {value:.3f}" for phase, value in milliseconds.items() if value > 0)
+
+
+def forward_case(case):
     """Every variant, the communication that shows, and what the ranks computed and moved."""
-    exposed = [number(case["ratios"][when]["exposed_milliseconds"], 3) for when in ("sustained", "idle")]
-    phases = case["reports"][merged.FIXED][0]["milliseconds"]
-    bytes_moved, least = moved(case, merged.FIXED)
     return "\n\n".join([
-        parallel_title(case, full=True),
-        aligned(VARIANT_HEADER, [variant_cells(case, name) for name in case["variants"]]),
-        f"communication that shows: {exposed[0]} ms, after rest {exposed[1]} ms; NVLink: {bytes_moved / 1e6:.1f} MB a "
-        f"rank, least {least / 1e6:.1f}; rows: " + ", ".join(map(str, case["rows"])) +
-        f"; unfused sum: {case['unfused_sum']}; rank 0, ms: " +
-        ", ".join(f"{name} {value:.3f}" for name, value in phases.items() if value > 0),
+        f"{parallel_title(case, full=True)}: forward", variants_in_full(case),
+        "; ".join([exposed(case), moved_text(*moved(case, merged.FIXED)), "rows: " + ", ".join(map(str, case["rows"])),
+                   f"unfused sum: {case['unfused_sum']}", phases(case, merged.FIXED)]),
     ])
 
 
-def parallel_in_full(record):
-    return "\n\n".join(map(parallel_case, record["cases"]))
+def backward_case(case):
+    names, part = merged_backward, case["backward"]
+    lines = [f"{name}: " + "; ".join([moved_text(*moved(part, name, kind)), phases(part, name)])
+             for name, kind in ((names.KEPT, "kept"), (names.REDONE, "redone")) if name in part["reports"]]
+    largest = max(value for of in part["differences"].values() for value in of.values())
+    return "\n\n".join([
+        f"{parallel_title(case, full=True)}: backward", variants_in_full(part),
+        "\n".join(["; ".join([exposed(part), "rows: " + ", ".join(map(str, case["rows"])),
+                              f"unfused sum: {part['unfused_sum']}",
+                              f"largest relative difference to the unfused layer: {largest:.1e}"]), *lines]),
+    ])
+
+
+PARALLEL_CASES = {"forward": forward_case, "backward": backward_case}
+
+
+def target_line(what, one):
+    line = f"{what}: {one['name']}: {one['value']:.3f}, at most {one['most']}: {'met' if one['met'] else 'NOT MET'}"
+    if "goal" in one:
+        line += f"; goal {one['goal']}: {'met' if one['value'] <= one['goal'] else 'not yet'}"
+    return line
 
 
 def parallel_verdict(record):
-    """The targets of the headline cases, one a line."""
-    lines = [f"{case_title(case)}: {one['name']}: {one['value']:.3f}, at most {one['most']}: "
-             f"{'met' if one['met'] else 'NOT MET'}" for case in record["cases"] for one in case["targets"]]
-    return "\n".join(lines)
+    """The targets of the headline cases, one a line, and what there was no time for."""
+    lines = []
+    for case in record["cases"]:
+        for what, part in ((case_title(case), case), (f"{case_title(case)}: backward", case.get("backward", {}))):
+            lines += [target_line(what, one) for one in part.get("targets", [])]
+    return "\n".join(lines + [f"left out for lack of time: {what}" for what in record.get("left_out", [])])

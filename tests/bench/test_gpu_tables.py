@@ -10,6 +10,7 @@ SOURCE = Path(os.environ["MMOE_SOURCE"])
 sys.path.insert(0, str(SOURCE / "bench/gpu"))
 
 import merged  # noqa: E402
+import merged_backward as names  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 
@@ -76,20 +77,43 @@ SUSTAINED = {merged.DENSE: 2.0, merged.FIXED: 2.5, merged.GROW: 2.8, merged.KEPT
              merged.UNFUSED: 10.0}
 
 
-def part(rank, rested=tuple(SUSTAINED)):
-    """What a rank yields: rank 0 takes 0.5 ms less for everything sustained, rank 1 0.1 ms less after rest."""
-    def times(milliseconds):
+def times(rank, sustained, rested):
+    """Rank 0 takes 0.5 ms less for everything sustained, rank 1 0.1 ms less after rest."""
+    def runs(milliseconds):
         return {"milliseconds": [milliseconds + noise for noise in (0.0, 0.01, -0.01)],
                 "rounds": [{"milliseconds": milliseconds, "mhz": 1400 + rank, "watts": 700}]}
     empty = {"milliseconds": [], "rounds": []}
-    report = {"milliseconds": {"plan": 0.05, "wgrad": 0.0}, "rows": 1, "padded_rows": 1, "bytes_pulled": 60e6 + rank,
-              "bytes_pushed": 280e6}
+    return {name: {"sustained": runs(ms - (0.5 if rank == 0 else 0.0)),
+                   "idle": runs(0.9 * ms - 0.1 * rank) if name in rested else empty} for name, ms in sustained.items()}
+
+
+def report(rank, pulled=60e6):
+    return {"milliseconds": {"plan": 0.05, "wgrad": 0.0}, "rows": 1, "padded_rows": 1, "bytes_pulled": pulled + rank,
+            "bytes_pushed": 280e6}
+
+
+def part(rank, rested=tuple(SUSTAINED)):
+    """What a rank yields of a forward."""
     return {"rows": 131072 + rank, "least_bytes": {"pulled": 50e6, "pushed": 290e6 + rank},
             "differences": {merged.FIXED: 0.004 + 0.001 * rank}, "unfused_sum": "bmm",
-            "reports": {name: report for name in (*merged.OURS, merged.LOCAL)},
-            "times": {name: {"sustained": times(ms - (0.5 if rank == 0 else 0.0)),
-                             "idle": times(0.9 * ms - 0.1 * rank) if name in rested else empty}
-                      for name, ms in SUSTAINED.items()}}
+            "reports": {name: report(rank) for name in (*merged.OURS, merged.LOCAL)},
+            "times": times(rank, SUSTAINED, rested)}
+
+
+BACKWARDS = {names.DENSE: 4.0, names.KEPT: 4.4, names.KEPT_GROWS: 5.0, names.REDONE: 7.5, names.REDONE_GROWS: 7.0,
+             names.WIDE: 4.7, names.ADDED: 4.6, names.LOCAL: 4.3, names.UNFUSED: 11.0, names.DENSE_REDONE: 5.0,
+             names.STEP: 10.0, names.UNFUSED_STEP: 30.0, names.DENSE_STEP: 8.0}
+WAYS = (*names.OURS, names.WIDE, names.ADDED, names.LOCAL)
+
+
+def backward_part(rank, timed=tuple(BACKWARDS)):
+    """What a rank yields of a backward."""
+    return {"rows": 131072 + rank, "unfused_sum": "index_add",
+            "least_bytes": {kind: {"pulled": pulled, "pushed": 280e6}
+                            for kind, pulled in (("kept", 60e6 + rank), ("redone", 90e6))},
+            "differences": {name: {"dx": 0.004, "dw2": 0.005 - 0.001 * rank} for name in WAYS if name in timed},
+            "reports": {name: report(rank) for name in WAYS if name in timed},
+            "times": times(rank, {name: BACKWARDS[name] for name in timed}, (names.KEPT, names.DENSE))}
 
 
 def parallel(case=CASE, **how):
@@ -135,7 +159,7 @@ def test_parallel():
     row = cells(tables.parallel_short(record).splitlines()[2])
     assert row == ["2048/768, 128 experts", "2.50 (2.25)", "2.80 (2.52)", "2.60 (2.34)", "2.40 (2.16)", "10.00 (9.00)",
                    "2.00 (1.80)", "1.25 (1.25)", "4.00 (4.00)", "340", "1.00"]
-    full = tables.parallel_in_full(record)
+    full = tables.forward_case(record["cases"][0])
     assert "communication that shows: 0.100 ms, after rest 0.090 ms" in full
     assert "rows: 131072, 131073; unfused sum: bmm; rank 0, ms: plan 0.050" in full and "wgrad" not in full
     (unfused,) = (cells(line) for line in full.splitlines() if line.startswith("| unfused "))
@@ -145,6 +169,65 @@ def test_parallel():
     assert verdict[1].endswith("1.400, at most 1.32: NOT MET")
     text = tables.circumstances(record)
     assert text.startswith("2 x Some GPU,") and "8 calls after 1.5 s of rest" in text and "1400 to 1401 MHz" in text
+
+
+def backward(case=CASE, before=None, **how):
+    """A record with a backward, and with a forward if the record before had one."""
+    entry = {**case, "rows": [131072, 131073], "backward": names.record(case, [backward_part(0, **how),
+                                                                              backward_part(1, **how)])}
+    record = before or {**parallel(), "cases": [case]}
+    return {**record, "cases": [{**record["cases"][0], **entry}]}
+
+
+def test_backwards_become_one_record():
+    part = backward()["cases"][0]["backward"]
+    flop = 2048 * 768 * 131072.5
+    for name, units in ((names.KEPT, 12), (names.REDONE, 16), (names.UNFUSED, 12), (names.DENSE_REDONE, 16),
+                        (names.STEP, 24)):
+        assert part["variants"][name]["tflops"] == round(units * flop / (BACKWARDS[name] * 1e-3) * 1e-12, 1)
+    sustained, idle = part["ratios"]["sustained"], part["ratios"]["idle"]
+    assert sustained["to_dense"][names.KEPT] == 1.1 and sustained["to_dense"][names.REDONE] == 1.5
+    assert sustained["to_dense"][names.STEP] == 1.25 and sustained["unfused_to"][names.STEP] == 3.0
+    assert sustained["to_bf16"] == {names.WIDE: 1.0682, names.ADDED: 1.0455}
+    assert sustained["exposed_milliseconds"] == 0.1
+    assert idle["to_dense"][names.KEPT] == 1.1 and idle["to_dense"][names.REDONE] is None
+    met = {target["name"]: target["met"] for target in part["targets"]}
+    assert met == {f"{names.KEPT}, of dense": True, f"{names.KEPT_GROWS}, of dense": True,
+                   f"{names.REDONE}, of dense": False, f"{names.REDONE_GROWS}, of dense": False,
+                   "fp32 gradients, of bf16": False}
+    assert part["differences"][names.REDONE] == {"dx": 0.004, "dw2": 0.005}
+
+
+def test_backward():
+    record = backward(before=parallel())
+    forwards, backwards, steps = tables.parallel_short(record).split("\n\n")
+    assert forwards == tables.parallel_short(parallel())
+    row = cells(backwards.splitlines()[2])
+    assert row == ["2048/768, 128 experts", "4.40 (3.96)", "5.00", "7.50", "7.00", "4.30", "11.00", "4.00 (3.60)",
+                   "5.00", "1.10 (1.10)", "1.50", "2.50", "1.07", "1.05", "340", "1.00"]
+    assert cells(steps.splitlines()[2]) == ["2048/768, 128 experts", "10.00", "30.00", "8.00", "1.25", "3.00"]
+    full = tables.backward_case(record["cases"][0])
+    assert "communication that shows: 0.100 ms, after rest - ms; rows: 131072, 131073" in full
+    assert "redone: NVLink: 340.0 MB a rank, least 370.0; rank 0, ms: plan 0.050" in full and "5.0e-03" in full
+    verdict = tables.parallel_verdict({**record, "left_out": ["a case: backward"]}).splitlines()
+    assert verdict[3] == ("2048/768, 128 experts: backward: ours, rows kept, of dense: 1.100, at most 1.33: met; "
+                          "goal 1.15: met")
+    assert verdict[5].endswith("1.500, at most 1.33: NOT MET; goal 1.15: not yet") and len(verdict) == 9
+    assert verdict[8] == "left out for lack of time: a case: backward"
+    assert "1400 to 1401 MHz" in tables.circumstances(record)
+
+
+def test_a_backward_alone():
+    """Of one GPU by itself, too, where nothing moves."""
+    timed = (names.DENSE, names.KEPT, names.UNFUSED)
+    record = backward({**CASE, "headline": False, "world": 1}, timed=timed)
+    part = record["cases"][0]["backward"]
+    for kind in part["nvlink_bytes"]["least"].values():
+        kind.update(pulled=[0, 0], pushed=[0, 0])
+    (row,) = (cells(line) for line in tables.parallel_short(record).splitlines()[2:])
+    assert row[:3] == ["2048/768, 128 experts, one GPU", "4.40 (3.96)", "-"] and row[-2:] == ["340", "-"]
+    assert row[4:6] == ["-", "-"] and part["targets"] == [] and tables.parallel_verdict(record) == ""
+    assert "rank 0" in tables.backward_case(record["cases"][0])
 
 
 def test_circumstances_name_machine_clock_and_power():
