@@ -331,7 +331,7 @@ typedef struct mmoe_report {
     int64_t rows;            /* rows computed */
     int64_t padded_rows;     /* rows and pads */
     int64_t dropped;         /* own slots dropped */
-    int64_t bytes_pulled;    /* from peers: token rows */
+    int64_t bytes_pulled;    /* from peers: rows of tokens, and of their gradients */
     int64_t bytes_pushed;    /* to peers: ids, weights, result rows, dw */
     double seconds_exchange; /* writing the slot, awaiting peers, headers */
     double seconds_plan;
@@ -341,7 +341,8 @@ typedef struct mmoe_report {
     double seconds_dgrad;    /* dA, activation gradient, dX, pushing; 0 in forward */
     double seconds_wgrad;    /* dW1, dW2, dW3; 0 in forward */
     double seconds_combine;  /* awaiting rows that come back, and their sum */
-    double seconds_fused; /* all from fetching rows to their sum, where one kernel does it at once: a GPU's forward */
+    double seconds_fused;    /* where one kernel does it at once, on a GPU: all of a forward from fetching rows to their
+                                sum; all of a backward from fetching rows to pushing their gradients */
     double seconds_total;
 } mmoe_report;
 

@@ -176,7 +176,9 @@ static mmoe_status run_wgrad(struct mm_cuda_call *call, const struct bench_produ
         args.dgate = mmoe_stack_rows(dw13, 0, inner);
         args.dup = mmoe_stack_rows(dw13, inner, inner);
     }
-    return mm_cuda_wgrad(call, &args);
+    struct mm_cuda_wgrads wgrads;
+    mmoe_status status = mm_cuda_wgrads_of(call, &args, &wgrads);
+    return status == MMOE_OK ? mm_cuda_wgrad(call, &wgrads, false) : status;
 }
 
 static mmoe_status run(struct mm_cuda_call *call, const struct bench_products *products, const char *product, int wide,

@@ -1,11 +1,13 @@
-/* A backward: rows in (with x and its gate and up, when they were not kept), the gradients of rows, rows out, and the
- * gradients of the weights. */
+/* A backward: the ranks meet, a fused kernel computes the gradients of rows, and while those of tokens travel the
+ * gradients of weights are made; then the tokens' sums. */
 #include "cuda/calls.h"
+#include "cuda/exchange.h"
+#include "cuda/fill.h"
+#include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
 #include "cuda/products.h"
 #include "cuda/routing.h"
-#include "cuda/rows.h"
 #include "cuda/setup.h"
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_args *args) {
@@ -25,126 +27,165 @@ static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_arg
     return mm_cuda_check_inputs(&cuda->gpu, all, sizeof all / sizeof all[0]);
 }
 
-static mmoe_status reserve(struct mm_cuda_call *call, const mmoe_backward_args *args, bool recompute) {
-    struct mm_cuda_pools *pools = &call->cuda->pools;
-    const struct mm_cuda_saved *kept = args->saved->backend_state;
-    call->pool_rows = (uint32_t)mm_cuda_pool_rows(call->plan->summary.padded_rows);
-    struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, call->pool_rows);
-    if (!recompute) {
-        bytes.x = bytes.gate_up = 0;
-    }
-    mmoe_status status = mm_cuda_pools_reserve(call->cuda, call->stream, &bytes);
-    call->x = recompute ? pools->x.address : kept->x.address;
-    call->gate_up = recompute ? pools->gate_up.address : kept->gate_up.address;
+static mmoe_status check_captured(const mmoe_backward_args *args) {
+    const struct mm_cuda_input weights[] = {{"gate", &args->gate, NULL}, {"up", &args->up, NULL},
+                                            {"down", &args->down, NULL}, {"dgate", &args->dgate, NULL},
+                                            {"dup", &args->dup, NULL},   {"ddown", &args->ddown, NULL}};
+    return mm_cuda_check_captured(weights, sizeof weights / sizeof weights[0]);
+}
+
+/* ---- Before the ranks meet ---- */
+
+static void use_pools(struct mm_cuda_call *call, const struct mm_cuda_saved *kept) {
+    const struct mm_cuda_pools *pools = &call->cuda->pools;
+    call->x = call->recompute ? pools->x.address : kept->x.address;
+    call->gate_up = call->recompute ? pools->gate_up.address : kept->gate_up.address;
     call->dy = pools->dy.address;
     call->h = pools->h.address;
     call->dgrad = pools->dgrad.address;
-    call->out = pools->out.address;
     call->dw_parts = pools->dw_parts.address;
+}
+
+/* With a growing capacity for the rows of the plan, which the host knows; else there is room for every row. */
+static mmoe_status reserve(struct mm_cuda_call *call, const struct mm_cuda_saved *kept) {
+    const bool fixed = call->layer->config.capacity_policy == MMOE_CAPACITY_FIXED;
+    mmoe_status status = fixed ? MMOE_OK : mm_cuda_look_at_plan(call);
+    if (status != MMOE_OK) {
+        return status;
+    }
+    call->pool_rows = (uint32_t)mm_cuda_pool_rows(fixed ? call->plan->row_room : call->plan->summary.padded_rows);
+    struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, call->pool_rows);
+    if (!call->recompute) {
+        bytes.x = bytes.gate_up = 0;
+    }
+    status = mm_cuda_pools_reserve(call->cuda, call->stream, &bytes);
+    use_pools(call, kept);
     return status;
 }
 
-static mmoe_status rows_in(struct mm_cuda_call *call, const mmoe_backward_args *args, bool recompute) {
-    mmoe_status status = mm_cuda_gather(call, &args->dy, call->dy);
-    if (status == MMOE_OK && recompute) {
-        status = mm_cuda_gather(call, &args->x, call->x);
+static void describe(struct mm_cuda_call *call, const mmoe_backward_args *args) {
+    struct mm_cuda_saved *kept = args->saved->backend_state;
+    call->plan = &kept->plan;
+    call->gate = &args->gate;
+    call->up = &args->up;
+    call->down = &args->down;
+    call->forward_call = args->saved->call;
+    call->recompute = args->saved->keep == MMOE_KEEP_PLAN;
+    mm_cuda_bring(call, &args->dy, call->cuda->layout.dy);
+    if (call->recompute) {
+        mm_cuda_bring(call, &args->x, call->cuda->layout.x);
+    }
+}
+
+/* ---- Steps ---- */
+
+static mmoe_status meet(struct mm_cuda_call *call, const mmoe_backward_args *args) {
+    mmoe_status status = mm_cuda_exchange_backward(call, args);
+    if (status == MMOE_OK) {
+        status = mm_cuda_phase_ends(call, &call->report.seconds_exchange);
     }
     if (status == MMOE_OK) {
-        status = mm_cuda_phase_ends(call, &call->report.seconds_dispatch);
+        status = mm_cuda_resume_plan(call, args);
     }
-    if (status == MMOE_OK && recompute) {
-        status = mm_cuda_gate_up(call, true);
+    if (status == MMOE_OK) {
+        status = mm_cuda_await_copy(call);
     }
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_gate_up) : status;
+    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }
 
-static mmoe_status row_gradients(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = mm_cuda_dgate_up(call);
-    if (status == MMOE_OK && mm_wanted(&args->dx)) {
-        status = mm_cuda_dx(call);
-    }
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_dgrad) : status;
+static mmoe_status weight_gradients(struct mm_cuda_call *call, const struct mm_cuda_wgrads *wgrads) {
+    mmoe_status status = mm_cuda_wgrad(call, wgrads, false);
+    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_wgrad) : status;
 }
 
-static mmoe_status rows_out(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = mm_wanted(&args->dweights) ? mm_cuda_combine_dw(call, &args->dweights) : MMOE_OK;
-    if (status == MMOE_OK && mm_wanted(&args->dx)) {
-        status = mm_cuda_combine(call, &args->dx);
+static mmoe_status end(struct mm_cuda_call *call, const mmoe_backward_args *args, const struct mm_cuda_wgrads *wgrads) {
+    mmoe_status status = mm_cuda_end_backward(call, args);
+    if (status == MMOE_OK && !args->accumulate) {
+        status = mm_cuda_wgrad(call, wgrads, true);
     }
     return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_combine) : status;
 }
 
-static mmoe_status weight_gradients(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = mm_cuda_wgrad(call, args);
-    return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_wgrad) : status;
-}
-
-static bool anything_wanted(const mmoe_backward_args *args) {
-    return mm_wanted(&args->dx) || mm_wanted(&args->dweights) || mm_wanted(&args->dgate) || mm_wanted(&args->dup) ||
-           mm_wanted(&args->ddown);
-}
-
 static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    const bool recompute = args->saved->keep == MMOE_KEEP_PLAN;
-    if (!anything_wanted(args)) {
-        return MMOE_OK;
-    }
-    mmoe_status status = reserve(call, args, recompute);
+    struct mm_cuda_wgrads wgrads;
+    mmoe_status status = mm_cuda_wgrads_of(call, args, &wgrads);
     if (status == MMOE_OK) {
-        status = rows_in(call, args, recompute);
+        status = mm_cuda_fused_backward(call, args);
     }
     if (status == MMOE_OK) {
-        status = row_gradients(call, args);
+        status = mm_cuda_phase_ends(call, &call->report.seconds_fused);
     }
     if (status == MMOE_OK) {
-        status = rows_out(call, args);
+        status = weight_gradients(call, &wgrads);
     }
-    return status == MMOE_OK ? weight_gradients(call, args) : status;
+    return status == MMOE_OK ? end(call, args, &wgrads) : status;
 }
 
-/* What fails here breaks the group. */
+/* Everything from the meeting on. A failure of this host's own breaks the group. */
 static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    mmoe_status status = mm_cuda_look_at_plan(call);
+    mmoe_status status = meet(call, args);
     if (status == MMOE_OK) {
         status = compute(call, args);
     }
     if (status == MMOE_OK && args->report != NULL) {
         status = mm_cuda_report(call, args->report);
     }
-    return status == MMOE_OK ? MMOE_OK : mm_call_abort(call->group, status);
+    if (status != MMOE_OK) {
+        return mm_cuda_give_up(call, status);
+    }
+    return args->report != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
 }
 
-/* Gradients that are added to stay as they were, unless adding had begun. A failure's own text stays, whatever becomes
- * of the filling. */
-static mmoe_status fail(const struct mm_cuda_call *call, const mmoe_backward_args *args, mmoe_status status) {
+/* ---- Failures ---- */
+
+/* Gradients that are added to stay as they are. */
+static mmoe_status spoil(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
     const mmoe_tensor *all[] = {&args->dx, &args->dweights, &args->dgate, &args->dup, &args->ddown};
     const size_t count = args->accumulate ? 2 : sizeof all / sizeof all[0];
-    mmoe_status filled = MMOE_OK;
-    for (size_t i = 0; i < count && call->group->broken != MMOE_OK && filled == MMOE_OK; i++) {
-        filled = mm_cuda_fill_nan(call, all[i]);
+    mmoe_status status = MMOE_OK;
+    for (size_t i = 0; i < count && status == MMOE_OK; i++) {
+        status = mm_cuda_fill_nan(call, all[i]);
     }
-    return filled == MMOE_OK ? status : mm_fail(status, "%s", call->group->broken_text);
+    return status;
+}
+
+/* A failure's own text stays, whatever becomes of the filling. */
+static mmoe_status fail(const struct mm_cuda_call *call, const mmoe_backward_args *args, mmoe_status status) {
+    if (call->group->broken == MMOE_OK || spoil(call, args) == MMOE_OK) {
+        return status;
+    }
+    return mm_fail(status, "%s", call->group->broken_text);
+}
+
+static mmoe_status fail_to_begin(const struct mm_cuda_call *call, const mmoe_backward_args *args, mmoe_status status) {
+    if (!call->broke) {
+        return status;
+    }
+    if (mm_gpu_enter(call->gpu) == MMOE_OK) {
+        spoil(call, args);
+        mm_gpu_leave(call->gpu);
+    }
+    return mm_fail(status, "%s", call->group->broken_text);
 }
 
 mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args *args) {
     struct mm_cuda_call call;
-    struct mm_cuda_saved *saved = args->saved->backend_state;
     mmoe_status status = check(layer, args);
-    if (status == MMOE_OK && layer->group->world > 1) {
-        status = mm_fail(MMOE_UNSUPPORTED, "world is %d, expected 1: backend \"cuda\" computes gradients on one rank",
-                         layer->group->world);
-    }
     if (status != MMOE_OK) {
         return mm_cuda_refuse_whole(layer, MM_CALL_BACKWARD, args->stream, status);
     }
     status = mm_cuda_begin(&call, layer, MM_CALL_BACKWARD, args->saved->tokens, args->stream, args->report != NULL);
     if (status != MMOE_OK) {
-        return status;
+        return fail_to_begin(&call, args, status);
     }
-    call.plan = &saved->plan;
-    call.gate = &args->gate;
-    call.up = &args->up;
-    call.down = &args->down;
+    describe(&call, args);
+    status = call.captured ? check_captured(args) : MMOE_OK;
+    if (status == MMOE_OK) {
+        status = reserve(&call, args->saved->backend_state);
+    }
+    if (status != MMOE_OK) {
+        return mm_cuda_refuse(&call, status);
+    }
     status = backward(&call, args);
     if (status != MMOE_OK) {
         status = fail(&call, args, status);

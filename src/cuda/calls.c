@@ -6,8 +6,8 @@
 #include "cuda/exchange.h"
 #include "cuda/listen.h"
 
-/* Whether the call's work is only kept, for a graph. With a growing capacity a call reads its demand back, and a
- * backward its plan, which a captured stream can't do. */
+/* Whether the call's work is only kept, for a graph. With a growing capacity a call reads its demand back, which a
+ * captured stream can't do. */
 static mmoe_status check_stream(struct mm_cuda_call *call) {
     int capturing = MM_CU_CAPTURE_NONE;
     mmoe_status status =
@@ -17,10 +17,6 @@ static mmoe_status check_stream(struct mm_cuda_call *call) {
     if (status == MMOE_OK && call->captured && call->layer->config.capacity_policy != MMOE_CAPACITY_FIXED) {
         status = mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs, or a layer of fixed "
                                            "capacity: the host reads how many rows a call needs");
-    }
-    if (status == MMOE_OK && call->captured && call->kind != MM_CALL_FORWARD) {
-        status =
-            mm_fail(MMOE_UNSUPPORTED, "stream is being captured, expected one that runs: a backward reads its plan");
     }
     if (status == MMOE_OK && call->captured && call->timed) {
         status = mm_fail(MMOE_INVALID_ARGUMENT, "report is wanted of a call that is captured, expected NULL");
@@ -108,9 +104,8 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
     return call->broke ? mm_cuda_end(call, status) : mm_cuda_refuse(call, status);
 }
 
-/* Backward is made on one rank, where there is nobody to be told. */
 mmoe_status mm_cuda_refuse(struct mm_cuda_call *call, mmoe_status status) {
-    if (call->kind == MM_CALL_FORWARD && !call->captured) {
+    if (!call->captured) {
         status = mm_cuda_exchange_refusal(call, status);
     }
     return mm_cuda_end(call, status);

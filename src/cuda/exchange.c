@@ -50,6 +50,8 @@ static struct call_header header_of(const struct mm_cuda_call *call) {
     struct mm_agreement agreed;
     mm_layer_agreement(call->layer, call->kind, &agreed);
     agreed.call = 0;
+    agreed.forward_call = call->forward_call;
+    agreed.recompute = call->recompute;
     memcpy(header.agreed, &agreed, sizeof agreed);
     return header;
 }
@@ -76,31 +78,46 @@ static unsigned enter_ctas(const struct mm_cuda_call *call) {
     return ctas < MM_CUDA_ENTER_CTAS ? ctas : MM_CUDA_ENTER_CTAS;
 }
 
+/* A call without slots to write has only its header to send. */
 static mmoe_status launch_enter(const struct mm_cuda_call *call, const struct enter_params *params) {
-    const struct mm_cuda_grid grid = {
-        .ctas = enter_ctas(call), .threads = ENTER_THREADS, .shared_bytes = ENTER_SHARED_BYTES, .overlapping = true};
+    const struct mm_cuda_grid grid = {.ctas = params->tokens > 0 ? enter_ctas(call) : 1,
+                                      .threads = ENTER_THREADS,
+                                      .shared_bytes = ENTER_SHARED_BYTES,
+                                      .overlapping = true};
     mmoe_status status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);
     return status == MMOE_OK ? launch_one(call, MM_KERNEL_CALL_MEET) : status;
 }
 
-/* Whether the slot is read at all. */
-static bool copies_x(const struct mm_cuda_call *call) {
-    return call->group->world > 1 || call->own_x == 0;
+void mm_cuda_bring(struct mm_cuda_call *call, const mmoe_tensor *rows, size_t offset) {
+    const bool like_slot = rows->stride[1] == 1 && rows->stride[0] == call->hidden && (uintptr_t)rows->data % 16 == 0;
+    call->slots[call->slot_count++] =
+        (struct mm_cuda_slot){rows, offset, like_slot ? (mm_cu_pointer)(uintptr_t)rows->data : 0};
 }
 
-/* Beside the call's stream, from where the slot may be written on. */
-static mmoe_status launch_copy(const struct mm_cuda_call *call, const mmoe_tensor *x) {
+/* Whether a slot is read at all. */
+static bool copies_rows(const struct mm_cuda_call *call) {
+    bool elsewhere = call->group->world > 1;
+    for (uint32_t i = 0; i < call->slot_count; i++) {
+        elsewhere |= call->slots[i].own == 0;
+    }
+    return elsewhere;
+}
+
+/* Beside the call's stream, from where the slots may be written on. */
+static mmoe_status launch_copy(const struct mm_cuda_call *call) {
     static const char doing[] = "copying tokens beside the call";
     const struct mm_driver *driver = &call->gpu->driver;
     const struct mm_cuda_group *cuda = call->cuda;
-    const struct copy_params params = {
+    struct copy_params params = {
         .group = mm_cuda_call_group(call),
-        .x = mm_strided(x),
+        .count = call->slot_count,
         .tokens = call->tokens,
         .hidden = call->hidden,
-        .x_slot = cuda->layout.x,
         .ctas_done = cuda->workspace.ctas_copied,
     };
+    for (uint32_t i = 0; i < call->slot_count; i++) {
+        params.copies[i] = (struct slot_copy){mm_strided(call->slots[i].from), call->slots[i].offset};
+    }
     const struct mm_cuda_grid grid = {.ctas = enter_ctas(call), .threads = ENTER_THREADS};
     struct mm_cuda_call beside = *call;
     beside.stream = cuda->side;
@@ -114,23 +131,34 @@ static mmoe_status launch_copy(const struct mm_cuda_call *call, const mmoe_tenso
     return status == MMOE_OK ? MM_CU(driver, cuEventRecord, doing, cuda->copied, cuda->side) : status;
 }
 
-mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args) {
+static mmoe_status exchange(const struct mm_cuda_call *call, const struct enter_params *params) {
+    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
+    if (status == MMOE_OK && copies_rows(call)) {
+        status = launch_copy(call);
+    }
+    return status == MMOE_OK ? launch_enter(call, params) : status;
+}
+
+mmoe_status mm_cuda_exchange_forward(const struct mm_cuda_call *call, const mmoe_forward_args *args) {
     struct enter_params params = enter_params_of(call);
     params.ids = mm_strided(&args->ids);
     params.weights = mm_strided(&args->weights);
     params.wide = args->ids.dtype == MMOE_I64;
     params.tokens = call->tokens;
-    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
-    if (status == MMOE_OK && copies_x(call)) {
-        status = launch_copy(call, &args->x);
-    }
-    return status == MMOE_OK ? launch_enter(call, &params) : status;
+    return exchange(call, &params);
+}
+
+mmoe_status mm_cuda_exchange_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
+    struct enter_params params = enter_params_of(call);
+    params.header.wants_dx = mm_wanted(&args->dx);
+    params.header.wants_dw = mm_wanted(&args->dweights);
+    return exchange(call, &params);
 }
 
 mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call) {
-    return copies_x(call) ? MM_CU(&call->gpu->driver, cuStreamWaitEvent, "awaiting the copy of the tokens",
-                                  call->stream, call->cuda->copied, 0)
-                          : MMOE_OK;
+    return copies_rows(call) ? MM_CU(&call->gpu->driver, cuStreamWaitEvent, "awaiting the copy of the tokens",
+                                     call->stream, call->cuda->copied, 0)
+                             : MMOE_OK;
 }
 
 mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status) {
@@ -238,6 +266,12 @@ static mmoe_status stopped(const struct mmoe_group *group, const struct call_tol
                    (long long)waited_ms(&group->config, stop, rank), rank, doing(stop->step), stop->call);
 }
 
+static mmoe_status stopped_while_adding(mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    return mm_fail(status, "%s; dgate, dup and ddown are spoilt: a part has been added to them", text);
+}
+
 static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
     const struct call_result *failed = &told->failed;
     switch (failed->outcome) {
@@ -245,11 +279,14 @@ static mmoe_status told_status(struct mmoe_group *group, const struct call_told 
         return refused(group, told);
     case CALL_MISMATCH:
         return mismatch(group, told);
+    case CALL_NO_FORWARD:
+        return mm_fail(MMOE_REFUSED, "the forward that backward %u belongs to failed, expected one that went well",
+                       failed->call);
     case CALL_CAPACITY:
         return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", failed->rank,
                        failed->rows, (long long)agreement_of(&told->header[1], 0).capacity);
     default:
-        return mm_call_break(group, stopped(group, told));
+        return mm_call_break(group, told->spoilt ? stopped_while_adding(stopped(group, told)) : stopped(group, told));
     }
 }
 

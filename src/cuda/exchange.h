@@ -12,9 +12,13 @@ struct call_group mm_cuda_call_group(const struct mm_cuda_call *call);
 /* A rank's shared memory from this device. */
 mm_cu_pointer mm_cuda_segment(const struct mm_cuda_call *call, int rank);
 
-/* Queues the beginning of a forward: its number, ids and weights to where the ranks look for them, the meeting of all
- * ranks; and beside the call's stream the tokens, when anybody reads them in the slot. */
-mmoe_status mm_cuda_exchange(const struct mm_cuda_call *call, const mmoe_forward_args *args);
+/* The call brings these rows to the slot at `offset`. The tensor stays with the caller until the call is queued. */
+void mm_cuda_bring(struct mm_cuda_call *call, const mmoe_tensor *rows, size_t offset);
+
+/* Queue the beginning of a forward, or of a backward: its number, what the ranks look for besides rows, the meeting of
+ * all ranks; and beside the call's stream the rows that it brings, when anybody reads them in a slot. */
+mmoe_status mm_cuda_exchange_forward(const struct mm_cuda_call *call, const mmoe_forward_args *args);
+mmoe_status mm_cuda_exchange_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args);
 
 /* Before the fused kernel, which leaves no room for the copy: what follows in the call's stream begins after it. */
 mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call);

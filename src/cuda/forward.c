@@ -1,11 +1,11 @@
 /* A forward: the ranks meet, each makes its plan, and one fused kernel does the rest. */
 #include "cuda/calls.h"
 #include "cuda/exchange.h"
+#include "cuda/fill.h"
 #include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
 #include "cuda/routing.h"
-#include "cuda/rows.h"
 #include "cuda/setup.h"
 #include "cuda/trace.h"
 
@@ -23,21 +23,10 @@ static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args
     return mm_cuda_check_inputs(&cuda->gpu, all, sizeof all / sizeof all[0]);
 }
 
-/* Maps of experts are copied to where the next call's will be: a graph would find those. */
 static mmoe_status check_captured(const mmoe_forward_args *args) {
-    const struct {
-        const char *name;
-        const mmoe_tensor *tensor;
-    } weights[] = {{"gate", &args->gate}, {"up", &args->up}, {"down", &args->down}};
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++) {
-        if (weights[i].tensor->experts != NULL) {
-            return mm_fail(MMOE_UNSUPPORTED,
-                           "%s is given by a pointer an expert in a stream that is being captured, "
-                           "expected one tensor",
-                           weights[i].name);
-        }
-    }
-    return MMOE_OK;
+    const struct mm_cuda_input weights[] = {
+        {"gate", &args->gate, NULL}, {"up", &args->up, NULL}, {"down", &args->down, NULL}};
+    return mm_cuda_check_captured(weights, sizeof weights / sizeof weights[0]);
 }
 
 /* Where this call keeps rows and plan; NULL: nowhere. */
@@ -47,12 +36,6 @@ static struct mm_cuda_saved *kept_of(const mmoe_forward_args *args) {
 
 static bool has_fixed_capacity(const struct mm_cuda_call *call) {
     return call->layer->config.capacity_policy == MMOE_CAPACITY_FIXED;
-}
-
-/* Where this rank reads its tokens: where the caller has them, when they lie as in a slot. */
-static mm_cu_pointer own_x_of(const struct mm_cuda_call *call, const mmoe_tensor *x) {
-    const bool like_slot = x->stride[1] == 1 && x->stride[0] == call->hidden && (uintptr_t)x->data % 16 == 0;
-    return like_slot ? (mm_cu_pointer)(uintptr_t)x->data : 0;
 }
 
 /* Where the rows of this call go. Rows that are kept go to the saved state from the start. */
@@ -94,7 +77,7 @@ static int64_t rows_at_hand(const struct mm_cuda_call *call, const struct mm_cud
 /* ---- Steps ---- */
 
 static mmoe_status exchange(struct mm_cuda_call *call, const mmoe_forward_args *args) {
-    mmoe_status status = mm_cuda_exchange(call, args);
+    mmoe_status status = mm_cuda_exchange_forward(call, args);
     if (status == MMOE_OK) {
         status = mm_cuda_phase_ends(call, &call->report.seconds_exchange);
     }
@@ -204,7 +187,7 @@ static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *
     call.gate = &args->gate;
     call.up = &args->up;
     call.down = &args->down;
-    call.own_x = own_x_of(&call, &args->x);
+    mm_cuda_bring(&call, &args->x, call.cuda->layout.x);
     choose_plan(&call, args);
     status = call.captured ? check_captured(args) : MMOE_OK;
     if (status == MMOE_OK) {

@@ -1,76 +1,31 @@
-/* Launches of the fused kernels; see fused.h. */
+/* What the fused kernels are told alike; see fused.h. */
 #include "cuda/fused.h"
 
 #include "cuda/exchange.h"
-#include "cuda/inputs.h"
-#include "cuda/views.h"
-#include "kernels/forward_params.h"
-#include "kernels/fused_shape.h"
 
-static struct forward_params params_of(const struct mm_cuda_call *call, const mmoe_forward_args *args,
-                                       enum mm_fused_when when) {
-    const struct mm_cuda_workspace *workspace = &call->cuda->workspace;
-    return (struct forward_params){
+struct fused_call mm_cuda_fused_call(const struct mm_cuda_call *call, const mm_cu_pointer *rows) {
+    const struct mm_plan_arrays *plan = &call->plan->arrays;
+    struct fused_call fused = {
         .group = mm_cuda_call_group(call),
-        .work = workspace->work,
-        .x_rows = mm_at(call->x),
-        .rows = call->plan->arrays.rows,
-        .tables = call->plan->arrays.tables,
-        .slots = call->plan->arrays.slots,
-        .token_rows = workspace->token_rows,
+        .work = call->cuda->workspace.work,
+        .rows = plan->rows,
+        .tables = plan->tables,
+        .slots = plan->slots,
+        .token_rows = plan->token_rows,
         .token_stride = (uint64_t)call->group->config.max_tokens,
-        .x_slot = call->cuda->layout.x,
+        .fetched_count = call->slot_count,
         .combine = call->cuda->layout.combine,
-        .own_x = mm_at(call->own_x),
-        .y = mm_strided(&args->y),
         .hidden = call->hidden,
         .intermediate = call->intermediate,
         .top_k = call->top_k,
         .tokens = call->tokens,
-        .tentative = when == MM_FUSED_IF_ROOM,
-        .row_room = call->pool_rows,
-        .keep = call->gate_up != 0,
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
         .trace = call->trace != NULL ? *call->trace : (struct trace_params){0},
     };
-}
-
-static mmoe_status map_pools(const struct mm_cuda_call *call, struct forward_params *params) {
-    enum { LOAD = TILE_ROWS, STORE = 16 };
-    const struct mm_wanted_map maps[] = {
-        {mm_x_view(call), LOAD, &params->x},
-        {mm_h_view(call), LOAD, &params->h},
-        {mm_h_view(call), STORE, &params->h_out},
-        {mm_gate_up_view(call, MM_GATE), STORE, &params->gate_out},
-        {mm_gate_up_view(call, MM_UP), STORE, &params->up_out},
-    };
-    return mm_map_all(call, maps, params->keep ? 5 : 3);
-}
-
-static mmoe_status map_weights(struct mm_cuda_call *call, struct forward_params *params) {
-    mmoe_status status = mm_map_weight(call, call->gate, MM_WEIGHT_BY_ROWS, "gate", &params->gate);
-    if (status == MMOE_OK) {
-        status = mm_map_weight(call, call->up, MM_WEIGHT_BY_ROWS, "up", &params->up);
+    for (uint32_t i = 0; i < call->slot_count; i++) {
+        const struct mm_cuda_slot *slot = &call->slots[i];
+        fused.fetched[i] = (struct fetched_rows){slot->offset, mm_at(slot->own), mm_at(rows[i])};
     }
-    if (status == MMOE_OK) {
-        status = mm_map_weight(call, call->down, MM_WEIGHT_BY_ROWS, "down", &params->down);
-    }
-    return status;
-}
-
-mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, enum mm_fused_when when) {
-    struct forward_params params = params_of(call, args, when);
-    mmoe_status status = map_pools(call, &params);
-    if (status == MMOE_OK) {
-        status = map_weights(call, &params);
-    }
-    const bool traced = call->trace != NULL;
-    const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),
-                                      .threads = FUSED_THREADS,
-                                      .shared_bytes = traced ? TRACED_SMEM_BYTES : FUSED_SMEM_BYTES,
-                                      .overlapping = true};
-    return status == MMOE_OK
-               ? mm_cuda_launch(call, traced ? MM_KERNEL_FORWARD_TRACED : MM_KERNEL_FORWARD, grid, &params)
-               : status;
+    return fused;
 }

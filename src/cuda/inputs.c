@@ -16,6 +16,18 @@ static bool is_empty(const mmoe_tensor *tensor) {
     return tensor->dims == 0;
 }
 
+mmoe_status mm_cuda_check_captured(const struct mm_cuda_input *weights, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (weights[i].tensor->experts != NULL) {
+            return mm_fail(MMOE_UNSUPPORTED,
+                           "%s is given by a pointer an expert in a stream that is being captured, "
+                           "expected one tensor",
+                           weights[i].name);
+        }
+    }
+    return MMOE_OK;
+}
+
 void *mm_expert_data(const mmoe_tensor *tensor, int64_t expert) {
     if (tensor->experts != NULL) {
         return tensor->experts[expert];

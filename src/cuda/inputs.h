@@ -21,6 +21,10 @@ struct mm_cuda_input {
 
 mmoe_status mm_cuda_check_inputs(const struct mm_gpu *gpu, const struct mm_cuda_input *inputs, size_t count);
 
+/* That no weight is given by a pointer an expert, in a stream that is being captured: maps of experts are copied to
+ * where the next call's will be, and a graph would find those. */
+mmoe_status mm_cuda_check_captured(const struct mm_cuda_input *weights, size_t count);
+
 /* The matrix of one local expert. */
 void *mm_expert_data(const mmoe_tensor *tensor, int64_t expert);
 

@@ -40,6 +40,7 @@ static size_t carve(uintptr_t block, const struct mm_plan_shape *shape, int64_t 
         .row = take(&carver, slots, sizeof(int32_t)),
         .expert = take(&carver, slots, sizeof(int32_t)),
     };
+    arrays->token_rows = take(&carver, shape->world * slots, sizeof(int32_t));
     return carver.next - carver.begin;
 }
 
@@ -96,9 +97,10 @@ static mmoe_plan view_of(const struct mm_cuda_plan *plan, const struct mm_plan_a
     };
 }
 
-/* The stream of the forward is not known here: the default one waits for all that block. */
+/* The stream of the forward is not known here: the default one waits for all that block. The last array is of no use to
+ * the host. */
 static mmoe_status copy(const struct mm_gpu *gpu, struct mm_cuda_plan *plan) {
-    const size_t bytes = mm_cuda_plan_bytes(&plan->shape, plan->tokens, plan->row_room);
+    const size_t bytes = (uintptr_t)plan->arrays.token_rows - (uintptr_t)plan->memory.address;
     mmoe_status status = mm_buffer_reserve(&plan->copy, bytes, "the copy of a routing plan");
     if (status == MMOE_OK) {
         status = mm_copy_to_host(gpu, plan->copy.data, plan->memory.address, bytes, NULL, "reading a routing plan");

@@ -11,12 +11,13 @@ struct mm_plan_arrays {
     struct plan_tables tables;
     struct plan_rows rows;
     struct plan_slots slots;
+    int32_t *token_rows; /* [W, Tmax, K] of all ranks' slots: the row on this rank; negative: none */
 };
 
 /* A zeroed struct is empty. */
 struct mm_cuda_plan {
     struct mm_plan_shape shape;
-    int64_t tokens, row_room;
+    int64_t tokens, row_room; /* that there is room for */
     struct mm_device_buffer memory;
     struct mm_plan_arrays arrays; /* on the device */
     struct plan_summary summary;  /* as the host has read it */
@@ -27,7 +28,7 @@ struct mm_cuda_plan {
     bool replayed; /* by graphs: what the host has read of it may be old */
 };
 
-/* In a stream, room for this rank's plan of `tokens` own tokens and up to `row_room` padded rows. */
+/* In a stream, room for this rank's plan of up to `tokens` tokens of each rank and `row_room` padded rows. */
 mmoe_status mm_cuda_plan_reserve(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan,
                                  const struct mm_plan_shape *shape, int64_t tokens, int64_t row_room);
 void mm_cuda_plan_free(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_cuda_plan *plan);

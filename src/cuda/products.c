@@ -133,45 +133,62 @@ struct outer_product {
     const char *name[2];
 };
 
-static mmoe_status multiply(struct mm_cuda_call *call, const struct outer_product *product, int32_t accumulate) {
+static mmoe_status add_launch(struct mm_cuda_call *call, const struct outer_product *product, int32_t accumulate,
+                              struct mm_cuda_wgrads *wgrads) {
     const mmoe_tensor *first = product->out[0];
-    struct wgrad_params params = {
+    struct mm_cuda_wgrad_launch *next = &wgrads->launches[wgrads->count++];
+    struct wgrad_params *params = &next->params;
+    next->kernel = first->dtype == MMOE_F32 ? MM_KERNEL_WGRAD_F32 : MM_KERNEL_WGRAD_BF16;
+    *params = (struct wgrad_params){
         .segments = segments_of(call),
         .m = (uint32_t)first->shape[1],
         .n = (uint32_t)first->shape[2],
         .outputs = product->out[1] != NULL ? 2 : 1,
         .accumulate = (uint32_t)accumulate,
+        .call = call->cuda->workspace.state,
     };
-    mmoe_status status = mm_map_row_blocks(call, &product->a, &params.a);
+    mmoe_status status = mm_map_row_blocks(call, &product->a, &params->a);
     if (status == MMOE_OK) {
-        status = mm_map_row_blocks(call, &product->b, &params.b);
+        status = mm_map_row_blocks(call, &product->b, &params->b);
     }
-    for (uint32_t i = 0; i < params.outputs && status == MMOE_OK; i++) {
-        status = mm_map_weight(call, product->out[i], MM_WEIGHT_GRADIENT, product->name[i], &params.out[i]);
+    for (uint32_t i = 0; i < params->outputs && status == MMOE_OK; i++) {
+        status = mm_map_weight(call, product->out[i], MM_WEIGHT_GRADIENT, product->name[i], &params->out[i]);
     }
-    const enum mm_cuda_kernel which = first->dtype == MMOE_F32 ? MM_KERNEL_WGRAD_F32 : MM_KERNEL_WGRAD_BF16;
-    return status == MMOE_OK ? launch(call, which, &params) : status;
+    return status;
 }
 
-static mmoe_status multiply_half(struct mm_cuda_call *call, enum mm_half half, const mmoe_tensor *out, const char *name,
-                                 int32_t accumulate) {
+static mmoe_status add_half(struct mm_cuda_call *call, enum mm_half half, const mmoe_tensor *out, const char *name,
+                            int32_t accumulate, struct mm_cuda_wgrads *wgrads) {
     const struct outer_product product = {mm_dgrad_view(call, half), mm_x_view(call), {out, NULL}, {name, NULL}};
-    return mm_wanted(out) ? multiply(call, &product, accumulate) : MMOE_OK;
+    return mm_wanted(out) ? add_launch(call, &product, accumulate, wgrads) : MMOE_OK;
 }
 
 /* Together when that is one kind of output, which reads x once. */
-static mmoe_status multiply_gate_up(struct mm_cuda_call *call, const mmoe_backward_args *args) {
+static mmoe_status add_gate_up(struct mm_cuda_call *call, const mmoe_backward_args *args,
+                               struct mm_cuda_wgrads *wgrads) {
     if (mm_wanted(&args->dgate) && mm_wanted(&args->dup) && args->dgate.dtype == args->dup.dtype) {
         const struct outer_product both = {
             mm_dgrad_view(call, MM_BOTH), mm_x_view(call), {&args->dgate, &args->dup}, {"dgate", "dup"}};
-        return multiply(call, &both, args->accumulate);
+        return add_launch(call, &both, args->accumulate, wgrads);
     }
-    mmoe_status status = multiply_half(call, MM_GATE, &args->dgate, "dgate", args->accumulate);
-    return status == MMOE_OK ? multiply_half(call, MM_UP, &args->dup, "dup", args->accumulate) : status;
+    mmoe_status status = add_half(call, MM_GATE, &args->dgate, "dgate", args->accumulate, wgrads);
+    return status == MMOE_OK ? add_half(call, MM_UP, &args->dup, "dup", args->accumulate, wgrads) : status;
 }
 
-mmoe_status mm_cuda_wgrad(struct mm_cuda_call *call, const mmoe_backward_args *args) {
+mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_args *args,
+                              struct mm_cuda_wgrads *wgrads) {
     const struct outer_product down = {mm_dy_view(call), mm_h_view(call), {&args->ddown, NULL}, {"ddown", NULL}};
-    mmoe_status status = mm_wanted(&args->ddown) ? multiply(call, &down, args->accumulate) : MMOE_OK;
-    return status == MMOE_OK ? multiply_gate_up(call, args) : status;
+    *wgrads = (struct mm_cuda_wgrads){.count = 0};
+    mmoe_status status = mm_wanted(&args->ddown) ? add_launch(call, &down, args->accumulate, wgrads) : MMOE_OK;
+    return status == MMOE_OK ? add_gate_up(call, args, wgrads) : status;
+}
+
+mmoe_status mm_cuda_wgrad(const struct mm_cuda_call *call, const struct mm_cuda_wgrads *wgrads, bool closing) {
+    mmoe_status status = MMOE_OK;
+    for (int i = 0; i < wgrads->count && status == MMOE_OK; i++) {
+        struct wgrad_params params = wgrads->launches[i].params;
+        params.closing = closing;
+        status = launch(call, wgrads->launches[i].kernel, &params);
+    }
+    return status;
 }

@@ -38,7 +38,7 @@ static struct plan_params plan_params_of(const struct mm_cuda_call *call) {
         .tables = call->plan->arrays.tables,
         .rows = call->plan->arrays.rows,
         .slots = call->plan->arrays.slots,
-        .token_rows = workspace->token_rows,
+        .token_rows = call->plan->arrays.token_rows,
         .token_stride = (uint64_t)call->group->config.max_tokens,
         .state = workspace->state,
         .work = workspace->work,
@@ -82,8 +82,7 @@ static mmoe_status reserve(const struct mm_cuda_call *call, int64_t row_room) {
     const struct mmoe_group *group = call->group;
     const mmoe_layer_config *config = &call->layer->config;
     const struct mm_plan_shape shape = mm_plan_shape_of(config, group->rank, group->world);
-    const int64_t tokens =
-        config->capacity_policy == MMOE_CAPACITY_FIXED ? group->config.max_tokens : (int64_t)call->tokens;
+    const int64_t tokens = group->config.max_tokens;
     mmoe_status status = MMOE_OK;
     if (call->plan == &call->cuda->plan) {
         const size_t bytes = mm_cuda_plan_bytes(&shape, tokens, row_room);

@@ -6,7 +6,7 @@
 #include "cuda/listen.h"
 #include "cuda/maps.h"
 #include "cuda/routing.h"
-#include "kernels/fused_shape.h"
+#include "kernels/backward_params.h"
 #include "kernels/trace_params.h"
 
 /* ---- Group ---- */
@@ -25,15 +25,15 @@ static const struct {
     [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
     [MM_KERNEL_FORWARD] = {"mm_forward", FUSED_SMEM_BYTES},
     [MM_KERNEL_FORWARD_TRACED] = {"mm_forward_traced", TRACED_SMEM_BYTES},
-    [MM_KERNEL_GATHER] = {"mm_gather", 0},
+    [MM_KERNEL_PLAN_RESUME] = {"mm_plan_resume", 0},
+    [MM_KERNEL_BACKWARD] = {"mm_backward", BACKWARD_SMEM_BYTES},
+    [MM_KERNEL_BACKWARD_END] = {"mm_backward_end", BACKWARD_END_SHARED_BYTES},
     [MM_KERNEL_GATE_UP] = {"mm_gate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DOWN] = {"mm_down", GEMM_SMEM_BYTES},
-    [MM_KERNEL_COMBINE] = {"mm_combine", 0},
     [MM_KERNEL_DGATE_UP] = {"mm_dgate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DX] = {"mm_dx", GEMM_SMEM_BYTES},
     [MM_KERNEL_WGRAD_BF16] = {"mm_wgrad_bf16", GEMM_SMEM_BYTES},
     [MM_KERNEL_WGRAD_F32] = {"mm_wgrad_f32", GEMM_SMEM_BYTES},
-    [MM_KERNEL_COMBINE_DW] = {"mm_combine_dw", 0},
     [MM_KERNEL_FILL_NAN] = {"mm_fill_nan", 0},
 };
 
@@ -139,8 +139,8 @@ mmoe_status mm_cuda_group_open(struct mmoe_group *group) {
 
 static void free_pools(struct mm_cuda_group *cuda) {
     struct mm_cuda_pools *pools = &cuda->pools;
-    struct mm_device_buffer *all[] = {&pools->x,     &pools->dy,  &pools->gate_up,  &pools->h,
-                                      &pools->dgrad, &pools->out, &pools->dw_parts, &cuda->weight_maps};
+    struct mm_device_buffer *all[] = {&pools->x,     &pools->dy,       &pools->gate_up,   &pools->h,
+                                      &pools->dgrad, &pools->dw_parts, &cuda->weight_maps};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         mm_device_free_in(&cuda->gpu, cuda->side, all[i]);
     }
@@ -260,7 +260,6 @@ mmoe_status mm_cuda_pools_reserve(struct mm_cuda_group *cuda, mm_cu_stream strea
         {&pools->gate_up, bytes->gate_up, "the gate and up rows"},
         {&pools->h, bytes->h, "the activation rows"},
         {&pools->dgrad, bytes->dgrad, "the gate and up gradient rows"},
-        {&pools->out, bytes->out, "the result rows"},
         {&pools->dw_parts, bytes->dw_parts, "the parts of the router weights' gradients"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -24,7 +24,6 @@ struct mm_cuda_pool_bytes mm_cuda_pool_bytes_of(const mmoe_layer_config *layer, 
         .gate_up = count * 2 * intermediate * bf16,
         .h = count * intermediate * bf16,
         .dgrad = count * 2 * intermediate * bf16,
-        .out = count * hidden * bf16,
         .dw_parts = count * (size_t)mm_cuda_dw_parts(layer) * sizeof(float),
     };
 }
@@ -53,7 +52,7 @@ void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *laye
     sizes->rows_dw = pools.dw_parts;
     sizes->thread_buffers = 0;
     sizes->scratch = sizes->rows_x + sizes->rows_dy + sizes->rows_gate_up + sizes->rows_h + sizes->rows_dgrad +
-                     sizes->rows_dw + pools.out + mm_cuda_workspace_bytes(group, world);
+                     sizes->rows_dw + mm_cuda_workspace_bytes(group, world);
     sizes->kept_x = kept ? pools.x : 0;
     sizes->kept_gate_up = kept ? pools.gate_up : 0;
 }

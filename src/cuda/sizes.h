@@ -6,7 +6,7 @@
 
 /* The pools of state.h for `rows` rows, pads included. */
 struct mm_cuda_pool_bytes {
-    size_t x, dy, gate_up, h, dgrad, out, dw_parts;
+    size_t x, dy, gate_up, h, dgrad, dw_parts;
 };
 
 struct mm_cuda_pool_bytes mm_cuda_pool_bytes_of(const mmoe_layer_config *layer, int64_t rows);

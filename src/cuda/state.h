@@ -19,15 +19,15 @@ enum mm_cuda_kernel {
     MM_KERNEL_PLACE_SLOTS,
     MM_KERNEL_FORWARD,
     MM_KERNEL_FORWARD_TRACED,
-    MM_KERNEL_GATHER,
+    MM_KERNEL_PLAN_RESUME,
+    MM_KERNEL_BACKWARD,
+    MM_KERNEL_BACKWARD_END,
     MM_KERNEL_GATE_UP,
     MM_KERNEL_DOWN,
-    MM_KERNEL_COMBINE,
     MM_KERNEL_DGATE_UP,
     MM_KERNEL_DX,
     MM_KERNEL_WGRAD_BF16,
     MM_KERNEL_WGRAD_F32,
-    MM_KERNEL_COMBINE_DW,
     MM_KERNEL_FILL_NAN,
     MM_KERNELS
 };
@@ -39,7 +39,6 @@ struct mm_cuda_pools {
     struct mm_device_buffer gate_up;  /* [rows, 2I] gate, then up */
     struct mm_device_buffer h;        /* [rows, I] forward: h; backward: w*h */
     struct mm_device_buffer dgrad;    /* [rows, 2I] gradients of gate, then of up */
-    struct mm_device_buffer out;      /* [rows, H] on their way back to the tokens: y, or dx */
     struct mm_device_buffer dw_parts; /* [tiles, rows] fp32 */
 };
 
@@ -81,6 +80,13 @@ struct mm_cuda_saved {
     struct mm_device_buffer x, gate_up; /* kept rows, as in the pools */
 };
 
+/* Rows of this rank's tokens that a call brings to where all ranks read them. */
+struct mm_cuda_slot {
+    const mmoe_tensor *from; /* [T, H] */
+    size_t offset;           /* of the slot, in the block of each rank */
+    mm_cu_pointer own;       /* where they lie as in a slot already: this rank reads them there; 0: nowhere */
+};
+
 /* One call on its way. */
 struct mm_cuda_call {
     struct mmoe_layer *layer;
@@ -91,11 +97,14 @@ struct mm_cuda_call {
     mm_cu_stream stream;
     uint32_t hidden, intermediate, top_k, tokens;
     struct mm_cuda_plan *plan;
-    uint32_t pool_rows;  /* rows of the pools in use: the plan's, but at least one block */
-    mm_cu_pointer own_x; /* this rank's tokens, [T, H] contiguous; 0: they are in its slot */
-    mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts;
-    const mmoe_tensor *gate, *up, *down; /* the weights */
-    int64_t maps_used;                   /* of weight_maps */
+    uint32_t pool_rows; /* rows of the pools in use: the plan's, but at least one block */
+    struct mm_cuda_slot slots[2];
+    uint32_t slot_count;
+    mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts; /* `out`: results of a product alone */
+    const mmoe_tensor *gate, *up, *down;                   /* the weights */
+    int64_t maps_used;                                     /* of weight_maps */
+    uint32_t forward_call;                                 /* backward: number of the forward that it belongs to */
+    bool recompute;                                        /* backward: x and gate and up were not kept */
 
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
     char earlier_text[MM_ERROR_BYTES];

@@ -49,16 +49,18 @@ static mmoe_status read_phases(struct mm_cuda_call *call) {
     return status;
 }
 
-/* Each token that peers own is pulled once, with its first row; each row of theirs goes back. */
+/* Each token that peers own is pulled once for each slot that the call fills, with its first row; each row of theirs
+ * goes back, and in a backward its dw. A forward tells all ranks ids and weights. */
 static void count_traffic(const struct mm_cuda_call *call, const mmoe_plan *plan, mmoe_report *report) {
     const int64_t bytes = (int64_t)call->hidden * (int64_t)sizeof(uint16_t);
+    const bool forward = call->kind == MM_CALL_FORWARD;
     for (int64_t row = 0; row < plan->padded_rows; row++) {
         if (plan->row_source[row] >= 0 && plan->row_source[row] != plan->rank) {
-            report->bytes_pulled += plan->row_primary[row] == row ? bytes : 0;
-            report->bytes_pushed += bytes;
+            report->bytes_pulled += plan->row_primary[row] == row ? call->slot_count * bytes : 0;
+            report->bytes_pushed += bytes + (forward ? 0 : (int64_t)sizeof(float));
         }
     }
-    const int64_t slot = sizeof(int32_t) + sizeof(float);
+    const int64_t slot = forward ? sizeof(int32_t) + sizeof(float) : 0;
     report->bytes_pushed += (plan->world - 1) * (int64_t)call->tokens * call->top_k * slot;
 }
 
@@ -76,9 +78,7 @@ mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report) {
     call->report.rows = plan->rows;
     call->report.padded_rows = plan->padded_rows;
     call->report.dropped = plan->slots_dropped;
-    if (call->kind == MM_CALL_FORWARD) {
-        count_traffic(call, plan, &call->report);
-    }
+    count_traffic(call, plan, &call->report);
     *report = call->report;
     return MMOE_OK;
 }

@@ -14,7 +14,6 @@ static size_t most_blocks(const mmoe_group_config *config, int world) {
 }
 
 static size_t carve(uintptr_t block, const mmoe_group_config *config, int world, struct mm_cuda_workspace *workspace) {
-    const size_t slots = (size_t)(world * config->max_tokens * config->max_top_k);
     const size_t blocks = most_blocks(config, world);
     struct call_work *work = &workspace->work;
     uintptr_t next = block;
@@ -25,11 +24,12 @@ static size_t carve(uintptr_t block, const mmoe_group_config *config, int world,
         {&workspace->state, sizeof *workspace->state},
         {&work->counters, sizeof *work->counters},
         {&work->base, sizeof *work->base},
-        {&work->rows_in, blocks * sizeof *work->rows_in},
-        {&work->rows_target, blocks * sizeof *work->rows_target},
-        {&work->h_in, blocks * sizeof *work->h_in},
-        {&work->h_target, blocks * sizeof *work->h_target},
-        {&workspace->token_rows, slots * sizeof *workspace->token_rows},
+        {&work->rows.now, blocks * sizeof(uint32_t)},
+        {&work->rows.target, blocks * sizeof(uint32_t)},
+        {&work->h.now, blocks * sizeof(uint32_t)},
+        {&work->h.target, blocks * sizeof(uint32_t)},
+        {&work->dgrad.now, blocks * sizeof(uint32_t)},
+        {&work->dgrad.target, blocks * sizeof(uint32_t)},
         {&workspace->chunk_counts, MM_CUDA_PLAN_CTAS * (size_t)config->max_experts * sizeof *workspace->chunk_counts},
         {&workspace->first_faults, MM_CUDA_ENTER_CTAS * sizeof *workspace->first_faults},
         {&workspace->ctas_done, sizeof *workspace->ctas_done},

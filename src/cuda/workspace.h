@@ -11,7 +11,6 @@ struct mm_cuda_workspace {
     struct mm_device_buffer memory;
     struct call_state *state;
     struct call_work work;
-    int32_t *token_rows;    /* [W, Tmax, K] see struct plan_params */
     uint32_t *chunk_counts; /* [chunks, E] */
     uint32_t *first_faults; /* [CTAs] */
     uint32_t *ctas_done;    /* of mm_call_enter */

@@ -6,9 +6,9 @@
 /* A warp copies a row, WORDS of a lane in flight. */
 #define WORDS 8u
 
-MM_DEVICE void copy_tokens(const copy_params &p) {
-    const bool whole = is_whole(p.x);
-    bf16_t *slot = (bf16_t *)(p.group.segment[p.group.rank] + p.x_slot);
+MM_DEVICE void copy_tokens(const copy_params &p, const slot_copy &copy) {
+    const bool whole = is_whole(copy.from);
+    bf16_t *slot = (bf16_t *)(p.group.segment[p.group.rank] + copy.slot);
     const uint32_t warps = ENTER_THREADS / 32;
     for (uint32_t token = cta_index() * warps + warp_index(); token < p.tokens; token += cta_count() * warps)
         for (uint32_t first = 8 * lane_index(); first < p.hidden; first += 8 * 32 * WORDS) {
@@ -16,7 +16,7 @@ MM_DEVICE void copy_tokens(const copy_params &p) {
 #pragma unroll
             for (uint32_t i = 0; i < WORDS; i++)
                 if (first + 8 * 32 * i < p.hidden)
-                    word[i] = load_eight(p.x, whole, token, first + 8 * 32 * i);
+                    word[i] = load_eight(copy.from, whole, token, first + 8 * 32 * i);
 #pragma unroll
             for (uint32_t i = 0; i < WORDS; i++)
                 if (first + 8 * 32 * i < p.hidden)
@@ -29,7 +29,8 @@ MM_KERNEL(mm_call_copy, copy_params, ENTER_THREADS) {
     grid_dependency_wait();
     if (load_u32(&p.group.state->opened) == 0)
         return;
-    copy_tokens(p);
+    for (uint32_t i = 0; i < p.count; i++)
+        copy_tokens(p, p.copies[i]);
     cta_sync();
     if (warp_index() > 0)
         return;

@@ -33,6 +33,7 @@ MM_DEVICE void tell_failure(const call_group &group, const call_result &result) 
     tell_details(group, result);
     warp_sync();
     if (lane_index() == 0) {
+        store_u32(&group.told->spoilt, load_u32(&group.state->adding) == result.call);
         store_u32(&group.told->failed.outcome, result.outcome);
         store_u32(&group.told->failed.rank, result.rank);
         store_u32(&group.told->failed.rows, result.rows);

@@ -45,6 +45,29 @@ MM_DEVICE call_result compare_headers(const call_group &group, uint32_t call) {
     return stranger != NOBODY ? call_result{CALL_MISMATCH, stranger, 0, call} : call_result{CALL_GOOD, 0, 0, call};
 }
 
+/* Aligned: the ranks whose header says that they want something, a bit each. */
+template <typename wish> MM_DEVICE uint64_t ranks_that_want(const call_group &group, const wish &wants) {
+    const uint32_t low = lane_index(), high = low + 32;
+    const uint32_t first = warp_ballot(low < group.world && wants(&own_control(group)->header[low]));
+    const uint32_t second = warp_ballot(high < group.world && wants(&own_control(group)->header[high]));
+    return (uint64_t)second << 32 | first;
+}
+
+/* Aligned. What is needed of the headers later, when a rank may have written its next one. */
+MM_DEVICE void note_headers(const call_group &group, bool good) {
+    uint64_t dx = 0, dw = 0;
+    for (uint32_t rank = lane_index(); rank < group.world; rank += CALL_THREADS)
+        store_u32(&group.state->tokens[rank], good ? load_u32(&own_control(group)->header[rank].tokens) : 0);
+    if (good) {
+        dx = ranks_that_want(group, [](const call_header *header) { return load_u32(&header->wants_dx) != 0; });
+        dw = ranks_that_want(group, [](const call_header *header) { return load_u32(&header->wants_dw) != 0; });
+    }
+    if (lane_index() == 0) {
+        store_u64(&group.state->wants_dx, dx);
+        store_u64(&group.state->wants_dw, dw);
+    }
+}
+
 MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
     grid_dependency_wait(); /* and nobody starts early behind this one: it may wait for long */
     const call_group &group = p.group;
@@ -55,8 +78,7 @@ MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
                                         : call_result{CALL_STOPPED, stopped_by(group) - 1, 0, call};
     const bool good = result.outcome == CALL_GOOD;
     warp_sync();
-    for (uint32_t rank = lane_index(); rank < group.world; rank += CALL_THREADS)
-        store_u32(&group.state->tokens[rank], good ? load_u32(&own_control(group)->header[rank].tokens) : 0);
+    note_headers(group, good);
     if (lane_index() == 0) {
         store_u32(&group.state->result.outcome, result.outcome);
         store_u32(&group.state->result.rank, result.rank);

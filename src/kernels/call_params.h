@@ -40,7 +40,8 @@ enum call_step {
     CALL_AWAITS_READY,    /* the peers to come to this call */
     CALL_AWAITS_TOKENS,   /* a peer's slot to be complete */
     CALL_AWAITS_ROWS,     /* token rows, which this rank fetches itself */
-    CALL_AWAITS_H,        /* activations of this rank */
+    CALL_AWAITS_H,        /* activations of this rank, or its gate and up */
+    CALL_AWAITS_DGRAD,    /* gradients of its gate and up */
     CALL_AWAITS_RESULTS,  /* result rows of a peer */
     CALL_GAVE_UP          /* nothing: its host could not go on */
 };
@@ -64,10 +65,11 @@ struct call_control {
 /* How a call went on this rank. */
 enum call_outcome {
     CALL_GOOD,
-    CALL_REFUSED,  /* by `rank`: see its header */
-    CALL_MISMATCH, /* the headers of `rank` and of this rank differ */
-    CALL_CAPACITY, /* more rows were routed to `rank` than it may keep: see the plan's summary */
-    CALL_STOPPED   /* the group is broken: `rank` gave up first */
+    CALL_REFUSED,   /* by `rank`: see its header */
+    CALL_MISMATCH,  /* the headers of `rank` and of this rank differ */
+    CALL_CAPACITY,  /* more rows were routed to `rank` than it may keep: see the plan's summary */
+    CALL_STOPPED,   /* the group is broken: `rank` gave up first */
+    CALL_NO_FORWARD /* a backward's: the forward that it belongs to failed, as the plan of `rank` tells */
 };
 
 struct call_result {
@@ -82,6 +84,7 @@ struct call_told {
     uint32_t ended;               /* the last call that has ended, well or not */
     struct call_result failed;    /* the last one that failed; call 0: none has. The rest belongs to it: */
     struct call_stop stop;        /* CALL_STOPPED: the last word of `failed.rank` */
+    uint32_t spoilt;              /* 1: gradients of weights have a part of what was to be added */
     struct call_header header[2]; /* CALL_REFUSED, CALL_MISMATCH: of `failed.rank`; CALL_MISMATCH, CALL_CAPACITY: of
                                      this rank */
 };
@@ -91,8 +94,10 @@ struct call_state {
     uint32_t call;             /* n: the current or last one */
     uint32_t opened;           /* 1: all ranks have left call n-1: this rank may write where they read */
     struct call_result result; /* of call n before its main kernel */
-    uint32_t gave_up;          /* 1: the last call was given up in its main kernel */
+    uint32_t gave_up;          /* 1: the last call was given up after the ranks had met */
+    uint32_t adding;           /* the last call that has begun to add to gradients of weights */
     int32_t tokens[CALL_MAX_WORLD];
+    uint64_t wants_dx, wants_dw; /* backward: the ranks that want results, a bit each */
     uint32_t rows_target[CALL_MAX_WORLD], dw_target[CALL_MAX_WORLD]; /* arrivals from each rank that end call n */
     uint32_t stopping; /* 1: one of this rank's threads tells all ranks that it gives up */
 };

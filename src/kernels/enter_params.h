@@ -2,8 +2,8 @@
  *
  * mm_call_enter checks and narrows the ids and writes them, with the weights, to the slots of all ranks; then it sends
  * the header, with what it found, and says ready. A call that is refused brings no tokens. mm_call_copy copies the
- * tokens to the own slot and says that they are there. It may run beside mm_call_enter and what follows, but has to be
- * done before this rank's fused kernel begins, which leaves no room for it. */
+ * tokens, and what else belongs to them, to the own slots and says that they are there. It may run beside mm_call_enter
+ * and what follows, but has to be done before this rank's fused kernel begins, which leaves no room for it. */
 #ifndef MM_KERNELS_ENTER_PARAMS_H
 #define MM_KERNELS_ENTER_PARAMS_H
 
@@ -24,11 +24,17 @@ struct enter_params {
     uint32_t *ctas_done;             /* zero before the first launch; each launch leaves it zero */
 };
 
+/* One matrix to where all ranks read it. */
+struct slot_copy {
+    struct strided_matrix from; /* [T, H] bf16; H is a multiple of 8 */
+    uint64_t slot;              /* in the own segment, [T, H] contiguous */
+};
+
 struct copy_params {
     struct call_group group;
-    struct strided_matrix x; /* [T, H] bf16; H is a multiple of 8 */
+    struct slot_copy copies[2];
+    uint32_t count; /* of them */
     uint32_t tokens, hidden;
-    uint64_t x_slot;     /* in the own segment, [T, H] contiguous */
     uint32_t *ctas_done; /* as above, another one */
 };
 

@@ -1,15 +1,16 @@
-/* The fetch warp: pulls token rows from the ranks that own them, each token once, through shared memory to all its rows
- * on this rank, and counts them in at their blocks.
+/* The fetch warp: pulls rows of tokens from the ranks that own them, each token once, through shared memory to all its
+ * rows on this rank, and counts them in at their blocks.
  *
  * Warps take groups of rows in plan order, so that blocks become complete one after another. A token is pulled with its
- * first row and carried in pieces of CARRY_BYTES, CARRIES in turn. Pads are filled with zeros, and counted like rows.
+ * first row and carried in pieces of CARRY_BYTES, CARRIES in turn: first those of its first fetched row, then those of
+ * the next one. Pads are filled with zeros, and counted like rows.
  */
 #ifndef MM_KERNELS_FETCH_ROWS_CUH
 #define MM_KERNELS_FETCH_ROWS_CUH
 
 #include "kernels/call_end.cuh"
-#include "kernels/forward_trace.cuh"
 #include "kernels/fused_tile.cuh"
+#include "kernels/fused_trace.cuh"
 
 #define FETCH_ROWS 8u /* of a group */
 static_assert(TILE_ROWS % FETCH_ROWS == 0, "a group lies in one block");
@@ -24,9 +25,10 @@ struct row_fetcher {
     uint32_t next, taken;   /* the next group; how many this warp has taken */
     uint32_t wanted;        /* rows of the group that are still to be pulled, a bit each */
     uint32_t source, token; /* of the lane's row of the group */
-    uint32_t pieces, piece; /* of a token; the next one of the row being pulled, 0: none is */
+    uint32_t row_pieces;    /* of one fetched row of a token */
+    uint32_t pieces, piece; /* of a token; the next one of the token being pulled, 0: none is */
     uint64_t there;         /* ranks whose tokens are known to be in their slots, a bit each */
-    const unsigned char *from;
+    const unsigned char *from[FETCHED_MOST];
     fanned_rows rows;
     uint32_t issued, carried; /* pieces */
     fanned_rows newer, older; /* rows on their way that are not counted in yet */
@@ -38,23 +40,23 @@ MM_DEVICE uint32_t lowest_bit(uint32_t bits) {
 }
 
 /* Aligned. */
-MM_DEVICE uint32_t take_group(const forward_params &p, const row_fetcher &f) {
+MM_DEVICE uint32_t take_group(const fused_call &p, const row_fetcher &f) {
     uint32_t group = 0;
     if (lane_index() == 0)
         group = fetch_add_relaxed_gpu(&p.work.counters->fetch.value, 1) - f.base;
     return warp_shuffle(group, 0);
 }
 
-MM_DEVICE unsigned char *row_at(const forward_params &p, int32_t row) {
-    return (unsigned char *)p.x_rows + (uint64_t)(uint32_t)row * p.hidden * sizeof(bf16_t);
+MM_DEVICE unsigned char *row_at(const fused_call &p, const fetched_rows &fetched, int32_t row) {
+    return (unsigned char *)fetched.rows + (uint64_t)(uint32_t)row * p.hidden * sizeof(bf16_t);
 }
 
-MM_DEVICE void count_row(const forward_params &p, int32_t row) {
+MM_DEVICE void count_row(const fused_call &p, int32_t row) {
     if (row >= 0)
-        add_relaxed_gpu(p.work.rows_in + (uint32_t)row / TILE_ROWS, 1);
+        add_relaxed_gpu(p.work.rows.now + (uint32_t)row / TILE_ROWS, 1);
 }
 
-MM_DEVICE void count_rows(const forward_params &p, fanned_rows &rows) {
+MM_DEVICE void count_rows(const fused_call &p, fanned_rows &rows) {
     count_row(p, rows.low);
     count_row(p, rows.high);
     rows = {-1, -1};
@@ -62,22 +64,29 @@ MM_DEVICE void count_rows(const forward_params &p, fanned_rows &rows) {
 
 /* ---- Pads ---- */
 
-MM_DEVICE void clear_pads(const forward_params &p, uint32_t first_row, uint32_t pads) {
+MM_DEVICE void clear_row(const fused_call &p, const fetched_rows &fetched, uint32_t row) {
+    for (uint32_t col = 8 * lane_index(); col < p.hidden; col += 8 * 32)
+        store_u32x4(row_at(p, fetched, (int32_t)row) + col * sizeof(bf16_t), {0, 0, 0, 0});
+}
+
+MM_DEVICE void clear_pads(const fused_call &p, uint32_t first_row, uint32_t pads) {
     const uint32_t count = count_bits(pads);
-    for (; pads != 0; pads &= pads - 1)
-        for (uint32_t col = 8 * lane_index(); col < p.hidden; col += 8 * 32)
-            store_u32x4(row_at(p, (int32_t)(first_row + lowest_bit(pads))) + col * sizeof(bf16_t), {0, 0, 0, 0});
+    for (; pads != 0; pads &= pads - 1) {
+        clear_row(p, p.fetched[0], first_row + lowest_bit(pads));
+        if (p.fetched_count > 1)
+            clear_row(p, p.fetched[1], first_row + lowest_bit(pads));
+    }
     warp_sync();
     if (lane_index() == 0 && count > 0) {
         fence_gpu();
-        add_relaxed_gpu(p.work.rows_in + first_row / TILE_ROWS, count);
+        add_relaxed_gpu(p.work.rows.now + first_row / TILE_ROWS, count);
     }
 }
 
 /* ---- In ---- */
 
 /* Opens the next group. false: there is none. */
-MM_DEVICE bool open_group(const forward_params &p, row_fetcher &f) {
+MM_DEVICE bool open_group(const fused_call &p, row_fetcher &f) {
     const uint32_t group = f.next;
     if (group >= f.groups)
         return false;
@@ -98,7 +107,7 @@ MM_DEVICE bool open_group(const forward_params &p, row_fetcher &f) {
 }
 
 /* Aligned. Until a rank's tokens are in its slot, for the copy engine too. false: the call has been stopped. */
-MM_DEVICE bool await_tokens(const forward_params &p, row_fetcher &f, uint32_t source) {
+MM_DEVICE bool await_tokens(const fused_call &p, row_fetcher &f, uint32_t source) {
     bool good = true;
     if (lane_index() == 0) {
         good = await_rank(p.group, &own_control(p.group)->tokens_there[source], load_u32(&p.group.state->call),
@@ -112,26 +121,39 @@ MM_DEVICE bool await_tokens(const forward_params &p, row_fetcher &f, uint32_t so
 }
 
 /* Where a rank's tokens are; NULL: the call has been stopped. */
-MM_DEVICE const unsigned char *tokens_of(const forward_params &p, row_fetcher &f, uint32_t source) {
-    if (source == p.group.rank && p.own_x != nullptr)
-        return (const unsigned char *)p.own_x;
+MM_DEVICE const unsigned char *tokens_of(const fused_call &p, row_fetcher &f, const fetched_rows &fetched,
+                                         uint32_t source) {
+    if (source == p.group.rank && fetched.own != nullptr)
+        return (const unsigned char *)fetched.own;
     if ((f.there >> source & 1) == 0 && !await_tokens(p, f, source))
         return nullptr;
-    return p.group.segment[source] + p.x_slot;
+    return p.group.segment[source] + fetched.slot;
 }
 
-/* Opens the next row to be pulled. false: there is none, or the call has been stopped. */
-MM_DEVICE bool open_row(const forward_params &p, row_fetcher &f) {
+/* Where the pieces of a token come from. false: the call has been stopped. */
+MM_DEVICE bool find_token(const fused_call &p, row_fetcher &f, uint32_t source, uint32_t token) {
+#pragma unroll
+    for (uint32_t i = 0; i < FETCHED_MOST; i++) {
+        if (i >= p.fetched_count)
+            break;
+        const unsigned char *tokens = tokens_of(p, f, p.fetched[i], source);
+        if (tokens == nullptr)
+            return false;
+        f.from[i] = tokens + (uint64_t)token * p.hidden * sizeof(bf16_t);
+    }
+    return true;
+}
+
+/* Opens the next token to be pulled. false: there is none, or the call has been stopped. */
+MM_DEVICE bool open_token(const fused_call &p, row_fetcher &f) {
     while (f.wanted == 0)
         if (!open_group(p, f))
             return false;
     const uint32_t lane = lowest_bit(f.wanted);
     const uint32_t source = warp_shuffle(f.source, lane), token = warp_shuffle(f.token, lane);
     f.wanted &= f.wanted - 1;
-    const unsigned char *tokens = tokens_of(p, f, source);
-    if (tokens == nullptr)
+    if (!find_token(p, f, source, token))
         return false;
-    f.from = tokens + (uint64_t)token * p.hidden * sizeof(bf16_t);
     const int32_t *rows = p.token_rows + (source * p.token_stride + token) * p.top_k;
     f.rows.low = lane_index() < p.top_k ? (int32_t)load_u32(rows + lane_index()) : -1;
     f.rows.high = lane_index() + 32 < p.top_k ? (int32_t)load_u32(rows + lane_index() + 32) : -1;
@@ -147,21 +169,29 @@ MM_DEVICE smem_t carry_rows(uint32_t number) {
     return smem_base() + CARRY_ROWS_OFFSET + (number % CARRIES * CARRY_ROWS + lane_index()) * 4;
 }
 
-MM_DEVICE uint32_t piece_bytes(const forward_params &p, uint32_t piece) {
-    const uint32_t left = p.hidden * sizeof(bf16_t) - piece * CARRY_BYTES;
-    return left < CARRY_BYTES ? left : CARRY_BYTES;
+/* What piece number `piece` of a token is a part of, and where it begins there. */
+struct token_piece {
+    bool second; /* of the token's fetched rows */
+    uint32_t offset, bytes;
+};
+
+MM_DEVICE token_piece piece_at(const fused_call &p, const row_fetcher &f, uint32_t piece) {
+    const bool second = piece >= f.row_pieces;
+    const uint32_t offset = (second ? piece - f.row_pieces : piece) * CARRY_BYTES;
+    const uint32_t left = p.hidden * sizeof(bf16_t) - offset;
+    return {second, offset, left < CARRY_BYTES ? left : CARRY_BYTES};
 }
 
 /* Starts the next piece on its way in. false: there is none. */
-MM_DEVICE bool pull_piece(const forward_params &p, row_fetcher &f) {
-    if (f.piece == 0 && !open_row(p, f))
+MM_DEVICE bool pull_piece(const fused_call &p, row_fetcher &f) {
+    if (f.piece == 0 && !open_token(p, f))
         return false;
-    const uint32_t bytes = piece_bytes(p, f.piece);
-    note_departure(p.trace, f.issued, f.piece, bytes);
+    const token_piece piece = piece_at(p, f, f.piece);
+    note_departure(p.trace, f.issued, f.piece, piece.bytes);
     if (lane_index() == 0) {
         const smem_t bar = carry_full(f.issued % CARRIES);
-        mbarrier_arrive_expect(bar, bytes);
-        bulk_load(carry_address(f.issued), f.from + f.piece * CARRY_BYTES, bytes, bar);
+        mbarrier_arrive_expect(bar, piece.bytes);
+        bulk_load(carry_address(f.issued), (piece.second ? f.from[1] : f.from[0]) + piece.offset, piece.bytes, bar);
     }
     smem_store_u32(carry_rows(f.issued), (uint32_t)f.rows.low);
     smem_store_u32(carry_rows(f.issued) + 32 * 4, (uint32_t)f.rows.high);
@@ -173,7 +203,7 @@ MM_DEVICE bool pull_piece(const forward_params &p, row_fetcher &f) {
 /* ---- Out ---- */
 
 /* Two tokens at a time: a fence for each would wait for each. The last piece may still be on its way. */
-MM_DEVICE void count_token(const forward_params &p, row_fetcher &f, const fanned_rows &rows) {
+MM_DEVICE void count_token(const fused_call &p, row_fetcher &f, const fanned_rows &rows) {
     if (f.odd) {
         bulk_wait<1>();
         fence_gpu();
@@ -186,26 +216,28 @@ MM_DEVICE void count_token(const forward_params &p, row_fetcher &f, const fanned
 }
 
 /* Sends the oldest piece that is on its way in to the token's rows; what held the one before may be filled again. */
-MM_DEVICE void carry_piece(const forward_params &p, row_fetcher &f) {
-    const uint32_t number = f.carried++, piece = number % f.pieces, bytes = piece_bytes(p, piece);
+MM_DEVICE void carry_piece(const fused_call &p, row_fetcher &f) {
+    const uint32_t number = f.carried++;
+    const token_piece piece = piece_at(p, f, number % f.pieces);
+    const fetched_rows &fetched = piece.second ? p.fetched[1] : p.fetched[0];
     const fanned_rows rows = {(int32_t)smem_load_u32(carry_rows(number)),
                               (int32_t)smem_load_u32(carry_rows(number) + 32 * 4)};
     mbarrier_wait(carry_full(number % CARRIES), number / CARRIES % 2);
     note_arrival(p.trace, number);
     if (rows.low >= 0)
-        bulk_store(row_at(p, rows.low) + piece * CARRY_BYTES, carry_address(number), bytes);
+        bulk_store(row_at(p, fetched, rows.low) + piece.offset, carry_address(number), piece.bytes);
     if (rows.high >= 0)
-        bulk_store(row_at(p, rows.high) + piece * CARRY_BYTES, carry_address(number), bytes);
+        bulk_store(row_at(p, fetched, rows.high) + piece.offset, carry_address(number), piece.bytes);
     bulk_commit();
     bulk_wait_read<1>();
     warp_sync();
-    note_spread(p.trace, rows.low, rows.high, bytes);
-    if (piece + 1 == f.pieces)
+    note_spread(p.trace, rows.low, rows.high, piece.bytes);
+    if (f.carried % f.pieces == 0)
         count_token(p, f, rows);
 }
 
 /* Whoever brings the last groups says for this rank that it has left. */
-MM_DEVICE void finish_fetching(const forward_params &p, const row_fetcher &f) {
+MM_DEVICE void finish_fetching(const fused_call &p, const row_fetcher &f) {
     uint32_t fetched = 0;
     if (lane_index() == 0 && f.taken > 0)
         fetched =
@@ -216,13 +248,14 @@ MM_DEVICE void finish_fetching(const forward_params &p, const row_fetcher &f) {
 }
 
 /* `blocks` of rows, by one warp of each CTA. */
-MM_DEVICE void fetch_rows(const forward_params &p, uint32_t blocks) {
+MM_DEVICE void fetch_rows(const fused_call &p, uint32_t blocks) {
     open_log(TRACE_FETCHER);
     open_log(TRACE_FLIGHTS);
     row_fetcher f = {};
     f.groups = blocks * (TILE_ROWS / FETCH_ROWS);
     f.base = load_u32(&p.work.base->fetch);
-    f.pieces = (p.hidden * sizeof(bf16_t) + CARRY_BYTES - 1) / CARRY_BYTES;
+    f.row_pieces = (p.hidden * sizeof(bf16_t) + CARRY_BYTES - 1) / CARRY_BYTES;
+    f.pieces = f.row_pieces * p.fetched_count;
     f.newer = f.older = {-1, -1};
     f.next = take_group(p, f);
     bool more = true;

@@ -4,6 +4,7 @@
 #ifndef MM_KERNELS_FUSED_TILE_CUH
 #define MM_KERNELS_FUSED_TILE_CUH
 
+#include "kernels/call_team.cuh"
 #include "kernels/fused_shape.h"
 #include "kernels/tile.cuh"
 #include "kernels/trace.cuh"
@@ -12,6 +13,10 @@
 #define FUSED_CONSUMER_REGISTERS 224
 
 enum fused_warp { LOAD_WARP, IDLE_WARP, FETCH_WARP, STORE_WARP };
+
+MM_DEVICE call_team consumer_team(void) {
+    return {CTA_THREADS / 32 - CONSUMER_WARPS, CONSUMER_WARPS, 1, smem_base() + VERDICT_OFFSET};
+}
 
 /* The ring of stages, for multiply(). */
 struct fused_stages {
@@ -26,7 +31,7 @@ struct fused_stages {
 
 /* ---- Tasks ---------------------------------------------------------------------------------------- */
 
-enum task_kind { TASK_END, TASK_GATE_UP, TASK_DOWN };
+enum task_kind { TASK_END, TASK_GATE_UP, TASK_DOWN, TASK_DGATE_UP, TASK_DX };
 
 /* A tile: 128 rows of block `block` and the columns of number `tile`. */
 struct fused_task {

@@ -9,6 +9,8 @@
 
 #include "kernels/tensor_map_desc.h"
 
+struct call_state; /* call_params.h */
+
 /* The segments, as the plan kernel writes them, in device memory. */
 struct row_segments {
     const int32_t *first_row; /* [experts + 1] multiples of 128; the last one is the end */
@@ -82,6 +84,9 @@ struct wgrad_params {
     uint32_t n;          /* columns: I, or H */
     uint32_t outputs;    /* 1: dW2; 2: dW1 and dW3, whose a lie side by side in the pool */
     uint32_t accumulate; /* 1: added to what is there; 0: overwritten */
+    struct call_state
+        *call;        /* NULL: none. Else the call that it belongs to: of one that has failed it makes nothing, */
+    uint32_t closing; /* or with 1, after the end of the call, NaN of what was overwritten, and else nothing */
 };
 
 #endif

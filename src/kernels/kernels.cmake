@@ -1,11 +1,12 @@
 # The kernel sources: each is compiled for the GPU and embedded in the library, and for the CPU into the simulated driver.
 set(mm_kernels
+  backward
+  backward_end
   call_copy
   call_enter
   call_meet
   call_open
   call_stop
-  combine
   dgate_up
   down
   dx
@@ -13,9 +14,9 @@ set(mm_kernels
   forward
   forward_traced
   gate_up
-  gather
   plan_count
   plan_place
+  plan_resume
   wgrad_bf16
   wgrad_f32
 )

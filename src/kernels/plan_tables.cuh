@@ -3,6 +3,7 @@
 #define MM_KERNELS_PLAN_TABLES_CUH
 
 #include "kernels/plan_rows.cuh"
+#include "kernels/plan_work.cuh"
 
 /* Counts of the source rank of this CTA's chunk, which has a key for every expert. */
 MM_DEVICE void write_counts(const plan_params &p, uint32_t source) {
@@ -23,8 +24,8 @@ MM_DEVICE void write_segments(const plan_params &p, uint32_t local_key) {
         for (uint32_t block = first / PLAN_ROW_BLOCK + thread_index(); block < blocks_end; block += threads) {
             store_u32(p.rows.block_expert + block, e);
             store_u32(p.rows.block_rows + block, least(end - block * PLAN_ROW_BLOCK, PLAN_ROW_BLOCK));
-            store_u32(p.work.rows_target + block, load_u32(p.work.rows_in + block) + PLAN_ROW_BLOCK);
-            store_u32(p.work.h_target + block, load_u32(p.work.h_in + block) + p.h_tiles);
+            await_more(p.work.rows, block, PLAN_ROW_BLOCK);
+            await_more(p.work.h, block, p.h_tiles);
         }
         plan_slot pad = {};
         pad.token = pad.slot = pad.primary = PLAN_UNUSED;
@@ -56,16 +57,6 @@ MM_DEVICE void count_kept(const plan_params &p, uint32_t owner) {
     }
 }
 
-/* Where the counters of the work stand before it begins, by one thread. */
-MM_DEVICE void note_work(const call_work &work) {
-    const work_counters *now = work.counters;
-    store_u32(&work.base->task, load_u32(&now->task.value));
-    store_u32(&work.base->fetch, load_u32(&now->fetch.value));
-    store_u32(&work.base->fetched, load_u32(&now->fetched.value));
-    store_u32(&work.base->sum, load_u32(&now->sum.value));
-    store_u32(&work.base->ended, load_u32(&now->ended.value));
-}
-
 /* How often results of each rank will have arrived at the end of the call. */
 MM_DEVICE void await_results(const plan_params &p) {
     for (uint32_t rank = thread_index(); rank < p.world; rank += 32 * p.warps) {
@@ -78,7 +69,7 @@ MM_DEVICE void await_results(const plan_params &p) {
 MM_DEVICE void write_summary(const plan_params &p) {
     plan_summary *all = p.tables.all;
     const uint32_t used = smem_load_u32(place_word_at(OWN_USED)), kept = smem_load_u32(place_word_at(OWN_KEPT));
-    uint32_t over_rank = PLAN_UNUSED, over_demand = 0;
+    uint32_t over_rank = PLAN_NOBODY, over_demand = 0;
     for (uint32_t rank = p.world; rank-- > 0;) {
         const uint32_t demand = smem_load_u32(place_word_at(rank));
         if (!p.drop && demand > p.capacity) {
@@ -92,7 +83,7 @@ MM_DEVICE void write_summary(const plan_params &p) {
     store_u32(&all->slots_dropped, used - kept);
     store_u32(&all->over_rank, over_rank);
     store_u32(&all->over_demand, over_demand);
-    if (over_rank != PLAN_UNUSED) {
+    if (over_rank != PLAN_NOBODY) {
         store_u32(&p.state->result.outcome, CALL_CAPACITY);
         store_u32(&p.state->result.rank, over_rank);
         store_u32(&p.state->result.rows, over_demand);
@@ -123,7 +114,7 @@ MM_DEVICE void write_tables(const plan_params &p) {
         note_work(p.work);
     }
     cta_sync();
-    if (rows_fit(p) && load_u32(&p.tables.all->over_rank) == PLAN_UNUSED)
+    if (rows_fit(p) && load_u32(&p.tables.all->over_rank) == PLAN_NOBODY)
         await_results(p);
 }
 

@@ -3,21 +3,11 @@
 #define MM_KERNELS_TOKEN_ROWS_CUH
 
 #include "kernels/isa.cuh"
-#include "kernels/row_params.h"
 
 /* Lane l holds the rows of slots l and l + 32. */
 struct token_rows {
     uint32_t low, high;
 };
-
-/* The warp of all CTAs, and how many there are. */
-MM_DEVICE uint32_t first_warp(void) {
-    return cta_index() * (ROW_THREADS / 32) + warp_index();
-}
-
-MM_DEVICE uint32_t warp_count(void) {
-    return cta_count() * (ROW_THREADS / 32);
-}
 
 MM_DEVICE token_rows token_rows_of(const int32_t *slot_row, uint32_t token, uint32_t top_k) {
     const int32_t *slots = slot_row + (uint64_t)token * top_k;

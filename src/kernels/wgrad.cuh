@@ -6,6 +6,7 @@
 #ifndef MM_KERNELS_WGRAD_CUH
 #define MM_KERNELS_WGRAD_CUH
 
+#include "kernels/call_params.h"
 #include "kernels/load.cuh"
 #include "kernels/multiply.cuh"
 #include "kernels/store.cuh"
@@ -20,15 +21,36 @@ struct wgrad_task {
 
 struct wgrad_walk {
     uint32_t unit, units, row_tiles, row_pairs, column_tiles;
+    bool spoils; /* no sums: the tiles become NaN */
 };
+
+/* What a launch has to do, from how its call has gone so far. */
+enum wgrad_purpose { WGRAD_SUM, WGRAD_SPOIL, WGRAD_NOTHING };
+
+MM_DEVICE wgrad_purpose purpose_of(const wgrad_params &p) {
+    if (p.call == nullptr)
+        return WGRAD_SUM;
+    const bool failed = load_u32(&p.call->result.outcome) != CALL_GOOD || load_u32(&p.call->gave_up) != 0;
+    if (p.closing)
+        return failed && !p.accumulate ? WGRAD_SPOIL : WGRAD_NOTHING;
+    return failed ? WGRAD_NOTHING : WGRAD_SUM;
+}
+
+/* From here on a failure leaves a part of the sums. */
+MM_DEVICE void note_adding(const wgrad_params &p) {
+    if (p.call != nullptr && p.accumulate && cta_index() == 0 && consumer_warp() == 0 && elect_one())
+        store_u32(&p.call->adding, load_u32(&p.call->call));
+}
 
 MM_DEVICE wgrad_walk wgrad_walk_begin(const wgrad_params &p) {
     wgrad_walk walk;
     walk.row_tiles = (p.m + TILE_ROWS - 1) / TILE_ROWS;
     walk.row_pairs = (p.outputs * walk.row_tiles + 1) / 2;
     walk.column_tiles = (p.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const wgrad_purpose purpose = purpose_of(p);
+    walk.spoils = purpose == WGRAD_SPOIL;
     walk.unit = cta_index() / CLUSTER_CTAS;
-    walk.units = p.segments.experts * walk.row_pairs * walk.column_tiles;
+    walk.units = purpose == WGRAD_NOTHING ? 0 : p.segments.experts * walk.row_pairs * walk.column_tiles;
     return walk;
 }
 
@@ -46,7 +68,7 @@ MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_ta
         task.a_column = task.row + (int32_t)(task.output * p.m);
         task.column = (int32_t)(in_expert % walk.column_tiles * TILE_COLUMNS);
         task.first_row = (int32_t)load_u32(p.segments.first_row + task.expert);
-        task.steps = (used + TILE_DEPTH - 1) / TILE_DEPTH;
+        task.steps = walk.spoils ? 0 : (used + TILE_DEPTH - 1) / TILE_DEPTH;
         walk.unit += cta_count() / CLUSTER_CTAS;
         return true;
     }
@@ -69,14 +91,16 @@ MM_DEVICE void produce(const wgrad_params &p) {
     }
 }
 
-/* Zeros to the warp's 16 rows of a tile, in pieces of `columns`: an expert without rows has this gradient. */
-MM_DEVICE void store_zeros(const wgrad_params &p, const wgrad_task &task, int32_t columns, staging &out) {
+/* One word to the warp's 16 rows of a tile, in pieces of `columns`: zeros are the gradient of an expert without rows.
+ */
+MM_DEVICE void store_words(const wgrad_params &p, const wgrad_task &task, int32_t columns, uint32_t word,
+                           staging &out) {
     const weight_view view = weight_of(p.out[task.output], task.expert);
     const int32_t row = task.row + (int32_t)warp_row();
     for (int32_t column = 0; column < TILE_COLUMNS; column += columns) {
         const smem_t piece = staging_take(out);
         for (uint32_t i = 0; i < PIECE_BYTES / 512; i++)
-            smem_store_u32x4(piece + i * 512 + lane_index() * 16, u32x4{0, 0, 0, 0});
+            smem_store_u32x4(piece + i * 512 + lane_index() * 16, u32x4{word, word, word, word});
         if (staging_ready()) {
             tma_store<3>(view.map, piece, {task.column + column, row, view.expert});
             bulk_commit();
@@ -84,17 +108,20 @@ MM_DEVICE void store_zeros(const wgrad_params &p, const wgrad_task &task, int32_
     }
 }
 
-/* The consumers' tasks. Pieces hold `piece_columns`; epilogue(d, task) takes a tile's sums out. */
+/* The consumers' tasks. Pieces hold `piece_columns`, `nan` is a word of them that holds no number; epilogue(d, task)
+ * takes a tile's sums out. */
 template <typename tile_epilogue>
-MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, staging &out,
+MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint32_t nan, staging &out,
                              const tile_epilogue &epilogue) {
     ring at = {0, 0};
     wgrad_walk walk = wgrad_walk_begin(p);
     wgrad_task task;
     float d[128];
+    if (walk.units > 0)
+        note_adding(p);
     while (wgrad_walk_next(walk, p, task)) {
         if (task.steps == 0) {
-            store_zeros(p, task, piece_columns, out);
+            store_words(p, task, piece_columns, walk.spoils ? nan : 0, out);
             continue;
         }
         multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);

@@ -70,7 +70,8 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 
 MM_DEVICE void consume(const wgrad_params &p) {
     old_pieces old = old_pieces_begin();
-    wgrad_consume(p, 64, old.out, [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
+    wgrad_consume(p, 64, 0x7fc07fc0, old.out,
+                  [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
 }
 
 MM_KERNEL(mm_wgrad_bf16, wgrad_params, CTA_THREADS) {

@@ -47,7 +47,7 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 
 MM_DEVICE void consume(const wgrad_params &p) {
     staging out = staging_begin();
-    wgrad_consume(p, PIECE_COLUMNS, out,
+    wgrad_consume(p, PIECE_COLUMNS, 0x7fc00000, out,
                   [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, out); });
 }
 

@@ -25,13 +25,19 @@ struct work_base {
     uint32_t task, fetch, fetched, sum, ended;
 };
 
-/* On the device of a rank, zero before the first call. The arrays have an entry for each block of rows that any plan of
- * the group can have. */
+/* Of blocks of rows: what has come, and the count that completes a block. An entry for each block that any plan of the
+ * group can have. */
+struct block_counters {
+    uint32_t *now, *target;
+};
+
+/* On the device of a rank, zero before the first call. */
 struct call_work {
     struct work_counters *counters;
     struct work_base *base;
-    uint32_t *rows_in, *rows_target; /* token rows that have come to a block, and the count that completes it */
-    uint32_t *h_in, *h_target;       /* tiles of activations, likewise */
+    struct block_counters rows;  /* token rows */
+    struct block_counters h;     /* tiles of activations; backward: of gate and up that are computed again */
+    struct block_counters dgrad; /* tiles of gradients of gate and up */
 };
 
 #endif

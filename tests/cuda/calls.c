@@ -314,8 +314,8 @@ static void report_body(struct rig_rank *rank, void *context) {
                    forward.seconds_gate_up == 0 && forward.seconds_dgrad == 0,
                "times of the forward");
     RIG_EXPECT(rank,
-               backward.seconds_dispatch > 0 && backward.seconds_dgrad > 0 && backward.seconds_wgrad > 0 &&
-                   backward.seconds_combine > 0 && backward.seconds_down == 0,
+               backward.seconds_exchange > 0 && backward.seconds_plan > 0 && backward.seconds_fused > 0 &&
+                   backward.seconds_wgrad > 0 && backward.seconds_combine > 0 && backward.seconds_dgrad == 0,
                "times of the backward");
     rig_placed_free(rank, &placed);
     rig_call_free(&call);

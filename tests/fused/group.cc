@@ -117,13 +117,11 @@ void fused_group::make_rank(unsigned r) {
     count_from(m.state->rows_target, sizeof m.state->rows_target);
     m.work.counters = room<work_counters>(r, 1);
     m.work.base = room<work_base>(r, 1);
-    m.work.rows_in = room<uint32_t>(r, blocks);
-    m.work.rows_target = room<uint32_t>(r, blocks);
-    m.work.h_in = room<uint32_t>(r, blocks);
-    m.work.h_target = room<uint32_t>(r, blocks);
+    m.work.rows = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
+    m.work.h = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
     count_from(m.work.counters, sizeof *m.work.counters);
-    count_from(m.work.rows_in, blocks * sizeof *m.work.rows_in);
-    count_from(m.work.h_in, blocks * sizeof *m.work.h_in);
+    count_from(m.work.rows.now, blocks * sizeof *m.work.rows.now);
+    count_from(m.work.h.now, blocks * sizeof *m.work.h.now);
     m.first_faults = room<uint32_t>(r, how.enter_ctas);
     m.ctas_done = zeros<uint32_t>(r, 1);
     m.ctas_copied = zeros<uint32_t>(r, 1);
@@ -259,10 +257,10 @@ copy_params fused_group::copy_of(size_t call, unsigned r) const {
     const rank_call &c = calls[call].ranks[r];
     copy_params p = {};
     p.group = group_of(call, r);
-    p.x = {c.x, {layer.hidden, 1}};
+    p.copies[0] = {{c.x, {layer.hidden, 1}}, x_slot};
+    p.count = 1;
     p.tokens = c.tokens;
     p.hidden = (uint32_t)layer.hidden;
-    p.x_slot = x_slot;
     p.ctas_done = ranks[r].ctas_copied;
     return p;
 }
@@ -297,12 +295,35 @@ plan_params fused_group::plan_of(size_t call, unsigned r) const {
     return p;
 }
 
+fused_call fused_group::fused_of(size_t call, unsigned r) const {
+    const rank_memory &m = ranks[r];
+    const rank_call &c = calls[call].ranks[r];
+    const void *own_x = m.wrong.stale_x ? calls[call - 1].ranks[r].x : how.callers_x ? c.x : nullptr;
+    fused_call p = {};
+    p.group = group_of(call, r);
+    p.work = m.work;
+    p.rows = m.rows;
+    p.tables = m.tables;
+    p.slots = m.slots;
+    p.token_rows = m.token_rows;
+    p.token_stride = (uint64_t)how.max_tokens;
+    p.fetched[0] = {x_slot, own_x, m.x_rows};
+    p.fetched_count = 1;
+    p.combine = combine + m.wrong.combine;
+    p.hidden = (uint32_t)layer.hidden;
+    p.intermediate = (uint32_t)layer.intermediate;
+    p.top_k = (uint32_t)layer.top_k;
+    p.tokens = c.tokens;
+    p.clamp = layer.limit > 0;
+    p.limit = (float)layer.limit;
+    return p;
+}
+
 forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) const {
     const rank_memory &m = ranks[r];
     const rank_call &c = calls[call].ranks[r];
     forward_params p = {};
-    p.group = group_of(call, r);
-    p.work = m.work;
+    p.call = fused_of(call, r);
     p.x = m.x_map;
     p.gate = m.gate;
     p.up = m.up;
@@ -311,27 +332,10 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.gate_out = m.wrong.swapped ? m.up_out : m.gate_out;
     p.up_out = m.wrong.swapped ? m.gate_out : m.up_out;
     p.down = m.down;
-    p.x_rows = m.x_rows;
-    p.rows = m.rows;
-    p.tables = m.tables;
-    p.slots = m.slots;
-    p.token_rows = m.token_rows;
-    p.token_stride = (uint64_t)how.max_tokens;
-    p.x_slot = x_slot;
-    p.combine = combine + m.wrong.combine;
-    p.own_x = how.callers_x ? c.x : nullptr;
-    if (m.wrong.stale_x)
-        p.own_x = calls[call - 1].ranks[r].x;
     p.y = y_matrix(c);
-    p.hidden = (uint32_t)layer.hidden;
-    p.intermediate = (uint32_t)layer.intermediate;
-    p.top_k = (uint32_t)layer.top_k;
-    p.tokens = c.tokens;
     p.tentative = tentative;
     p.row_room = m.row_room;
     p.keep = how.keep;
-    p.clamp = layer.limit > 0;
-    p.limit = (float)layer.limit;
     return p;
 }
 
@@ -440,8 +444,8 @@ void fused_group::poison(unsigned r, unsigned char value) {
         {m.token_rows, 4 * how.world * slots},
         {m.tables.slots_on, 4 * how.world},
         {m.tables.all, sizeof *m.tables.all},
-        {m.work.rows_target, most_rows / TILE_ROWS * 4},
-        {m.work.h_target, most_rows / TILE_ROWS * 4},
+        {m.work.rows.target, most_rows / TILE_ROWS * 4},
+        {m.work.h.target, most_rows / TILE_ROWS * 4},
         {m.work.base, sizeof *m.work.base},
     };
     for (const auto &one : all)

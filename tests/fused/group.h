@@ -129,6 +129,7 @@ class fused_group {
     bool copies() const; /* somebody reads tokens in their slots */
     void launch_copy(size_t call, unsigned rank);
     plan_params plan_of(size_t call, unsigned rank) const;
+    fused_call fused_of(size_t call, unsigned rank) const;
     forward_params forward_of(size_t call, unsigned rank, bool tentative) const;
     void launch_stage(size_t call, unsigned rank, call_stage stage);
 

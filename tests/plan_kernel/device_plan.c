@@ -112,8 +112,8 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(INPUT, weights, world * slots),
         ARRAY(INPUT, state, 1),
         ARRAY(INPUT, work.counters, 1),
-        ARRAY(INPUT, work.rows_in, blocks),
-        ARRAY(INPUT, work.h_in, blocks),
+        ARRAY(INPUT, work.rows.now, blocks),
+        ARRAY(INPUT, work.h.now, blocks),
         ARRAY(SCRATCH, chunk_counts, world * c->chunks * experts),
         ARRAY(TABLE, tables.tokens, world),
         ARRAY(TABLE, tables.counts, world * experts),
@@ -134,8 +134,8 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(SLOTS, slots.expert, slots),
         ARRAY(TABLE, token_rows, world * slots),
         ARRAY(TABLE, work.base, 1),
-        ARRAY(BLOCKS, work.rows_target, blocks),
-        ARRAY(BLOCKS, work.h_target, blocks),
+        ARRAY(BLOCKS, work.rows.target, blocks),
+        ARRAY(BLOCKS, work.h.target, blocks),
     };
 #undef ARRAY
     memcpy(list, all, sizeof all);

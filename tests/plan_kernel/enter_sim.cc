@@ -177,10 +177,10 @@ class ranks {
     void copy(input &in, unsigned ctas, const call_group &group) {
         copy_params p = {};
         p.group = group;
-        p.x = view_of<uint16_t>(in.x, upload(in.x.memory));
+        p.copies[0] = {view_of<uint16_t>(in.x, upload(in.x.memory)), X};
+        p.count = 1;
         p.tokens = (uint32_t)in.tokens;
         p.hidden = (uint32_t)in.hidden;
-        p.x_slot = X;
         p.ctas_done = ctas_copied;
         gpus.launch(gpus.default_stream(rank), sim::launch_of(mm_call_copy, "mm_call_copy", p, ctas, ENTER_THREADS, 0));
     }

@@ -142,7 +142,6 @@ bool rig_poison_scratch(struct rig_rank *rank, int poison) {
         pools->gate_up,
         pools->h,
         pools->dgrad,
-        pools->out,
         pools->dw_parts,
     };
     return poison_buffers(rank, buffers, sizeof buffers / sizeof buffers[0], poison);

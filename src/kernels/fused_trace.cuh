@@ -1,8 +1,8 @@
-/* What a forward's warps record beyond the tasks that they work on. */
-#ifndef MM_KERNELS_FORWARD_TRACE_CUH
-#define MM_KERNELS_FORWARD_TRACE_CUH
+/* What the warps of a fused kernel record beyond the tasks that they work on. */
+#ifndef MM_KERNELS_FUSED_TRACE_CUH
+#define MM_KERNELS_FUSED_TRACE_CUH
 
-#include "kernels/forward_params.h"
+#include "kernels/fused_params.h"
 #include "kernels/fused_tile.cuh"
 #include "kernels/trace.cuh"
 

@@ -1,0 +1,115 @@
+/* The store warp of a backward: gate and up that were computed again, their gradients, dw once a block has all its
+ * parts, and dx rows. */
+#ifndef MM_KERNELS_BACKWARD_STORE_CUH
+#define MM_KERNELS_BACKWARD_STORE_CUH
+
+#include "kernels/backward_load.cuh"
+#include "kernels/push_results.cuh"
+
+/* ---- Gradients of gate and up ---- */
+
+/* The consumer warps have left their results of part `part` of a tile in its stage. */
+MM_DEVICE smem_t given(uint32_t part) {
+    return smem_base() + GIVEN_OFFSET + 8 * part;
+}
+MM_DEVICE void given_init(void) {
+    for (uint32_t part = 0; part < DGATE_UP_PARTS; part++)
+        mbarrier_init(given(part), CONSUMER_WARPS);
+}
+
+/* Where the store warp is: in the ring of stages, and how many tiles of gradients it has stored. */
+struct stage_stores {
+    uint32_t stage, tiles;
+};
+
+MM_DEVICE void skip_stages(stage_stores &at, uint32_t count) {
+    at.stage = (at.stage + count) % FUSED_STAGES;
+}
+
+/* The consumers' arrivals, in their place. */
+MM_DEVICE void release_stage(uint32_t stage) {
+    fused_stages stages;
+    warp_sync();
+    if (lane_index() < CONSUMER_WARPS)
+        mbarrier_arrive(stages.empty(stage));
+}
+
+MM_DEVICE void store_part_of_gradient(const backward_params &p, smem_t stage, int32_t column, int32_t row) {
+    if (lane_index() == 0) {
+        tma_store<2>(&p.dgate_out, stage + STAGED_GATE, {column, row});
+        tma_store<2>(&p.dup_out, stage + STAGED_UP, {column, row});
+        tma_store<2>(&p.h_weighted, stage + STAGED_WEIGHTED, {column, row});
+    }
+    bulk_commit();
+    bulk_wait_read<0>();
+}
+
+/* ---- dw ---- */
+
+/* The parts of the lane's rows of a block, in the order of their columns, to the ranks that want them. */
+MM_DEVICE void push_dw(const backward_params &p, uint32_t block, uint64_t wanting) {
+    const fused_call &call = p.call;
+    const block_rows rows = rows_of_block(call, block, wanting);
+    const uint32_t tiles = tiles_of(call.intermediate);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        const float *part = p.dw_parts + block * TILE_ROWS + 32 * i + lane_index();
+        float sum = 0;
+        for (uint32_t tile = 0; tile < tiles; tile++)
+            sum += bits_float(load_u32_l2(part + (uint64_t)tile * p.part_rows));
+        if (rows.source[i] < call.group.world)
+            store_u32((float *)(call.group.segment[rows.source[i]] + p.dw) + rows.slot[i], float_bits(sum));
+    }
+    warp_sync();
+    count_results(call, rows, ARRIVED_DW);
+}
+
+/* Aligned: one more tile of the block has been stored. Whether all have. */
+MM_DEVICE bool count_dgrad(const fused_call &p, uint32_t block) {
+    uint32_t count = 0;
+    if (lane_index() == 0)
+        count = fetch_add_acq_rel_gpu(p.work.dgrad.now + block, 1) + 1;
+    count = warp_shuffle(count, 0);
+    warp_sync();
+    return count == load_u32(p.work.dgrad.target + block);
+}
+
+MM_DEVICE void store_dgate_up(const backward_params &p, const row_wishes &wishes, const fused_task &task,
+                              stage_stores &at) {
+    const int32_t column = (int32_t)(task.tile * TILE_COLUMNS), row = (int32_t)(task.block * TILE_ROWS);
+    for (uint32_t part = 0; part < DGATE_UP_PARTS; part++) {
+        mbarrier_wait(given(part), at.tiles % 2);
+        store_part_of_gradient(p, stage_address(at.stage), column + (int32_t)part * 64, row);
+        release_stage(at.stage);
+        skip_stages(at, 1);
+    }
+    at.tiles++;
+    bulk_wait<0>();
+    warp_sync();
+    if (count_dgrad(p.call, task.block) && wishes.dw != 0)
+        push_dw(p, task.block, wishes.dw);
+}
+
+/* ---- All ---- */
+
+MM_DEVICE void store_redone(const backward_params &p, const fused_task &task, part_stores &s) {
+    store_columns(&p.gate_out, task, p.call.intermediate, s);
+    store_columns(&p.up_out, task, p.call.intermediate, s);
+    count_gate_up(p.call, task, s);
+}
+
+MM_DEVICE void store_backward(const backward_params &p, const row_wishes &wishes) {
+    stage_stores at = {0, 0};
+    const uint32_t hidden_steps = p.call.hidden / TILE_DEPTH, inner_steps = 2 * p.call.intermediate / TILE_DEPTH;
+    store_tasks(p.call, [&](const fused_task &task, part_stores &stores) {
+        skip_stages(at, task.kind == TASK_DX ? inner_steps : hidden_steps);
+        if (task.kind == TASK_GATE_UP)
+            store_redone(p, task, stores);
+        else if (task.kind == TASK_DGATE_UP)
+            store_dgate_up(p, wishes, task, at);
+        else
+            push_results(p.call, task, wishes.dx, stores);
+    });
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* The sum over a token's slots, in their order: result rows come to the combine slots from all ranks, in any order. */
+#ifndef MM_KERNELS_SUM_RESULTS_CUH
+#define MM_KERNELS_SUM_RESULTS_CUH
+
+#include "kernels/call_team.cuh"
+#include "kernels/call_wait.cuh"
+#include "kernels/fused_trace.cuh"
+#include "kernels/token_rows.cuh"
+#include "kernels/token_sum.cuh"
+
+#define SUM_TOKENS 4u /* that a warp takes at a time */
+#define SUM_SLOTS 8u  /* in flight in a lane, */
+#define SUM_STEPS 2u  /* of so many times eight columns */
+#define STEP_COLUMNS (8u * 32u)
+
+/* By the team: whether all of the `target` arrivals that each rank has still to post in `arrived` have come. */
+MM_DEVICE bool await_arrivals(const call_group &group, const call_team &team, const call_flag *arrived,
+                              const uint32_t *target) {
+    bool good = true;
+    if (is_first_warp(team))
+        for (uint32_t rank = lane_index(); rank < group.world && good; rank += 32)
+            good = await_rank(group, &arrived[rank], load_u32(&target[rank]), CALL_AWAITS_RESULTS, rank);
+    return tell_team(team, warp_ballot(!good) == 0) != 0;
+}
+
+/* Where a lane finds the results of SUM_SLOTS slots, from its first column on. */
+struct slot_results {
+    const bf16_t *at[SUM_SLOTS];
+    uint32_t used; /* a bit each */
+};
+
+/* Aligned. `results` are those of the token's first slot. Steps are multiples of 128 bytes, so a lane's chunk has the
+ * same place in all of them. */
+MM_DEVICE slot_results slot_results_of(const fused_call &p, const bf16_t *results, const token_rows &rows,
+                                       uint32_t first) {
+    slot_results slots = {};
+#pragma unroll
+    for (uint32_t i = 0; i < SUM_SLOTS; i++) {
+        const int32_t row = first + i < p.top_k ? row_of_slot(rows, first + i) : -1;
+        slots.used |= (uint32_t)(row >= 0) << i;
+        slots.at[i] = results + (uint64_t)(first + i) * p.hidden + 8 * combine_chunk(lane_index(), (uint32_t)row);
+    }
+    return slots;
+}
+
+/* Adds the slots' columns of SUM_STEPS steps; `past` of them lie before, for all lanes. */
+MM_DEVICE void sum_columns(const slot_results &slots, uint32_t past, uint32_t hidden, float (&sum)[SUM_STEPS][8]) {
+    const uint32_t col = past + 8 * lane_index();
+    u32x4 eight[SUM_STEPS][SUM_SLOTS];
+#pragma unroll
+    for (uint32_t step = 0; step < SUM_STEPS; step++)
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
+                eight[step][i] = load_u32x4_l2(slots.at[i] + past + step * STEP_COLUMNS);
+#pragma unroll
+    for (uint32_t step = 0; step < SUM_STEPS; step++)
+#pragma unroll
+        for (uint32_t i = 0; i < SUM_SLOTS; i++)
+            if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
+                add_eight(sum[step], eight[step][i]);
+}
+
+MM_DEVICE void sum_token(const fused_call &p, const strided_matrix &to, bool whole, uint32_t token) {
+    const token_rows rows = token_rows_of(p.slots.row, token, p.top_k);
+    const bf16_t *results =
+        (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
+    const slot_results front = slot_results_of(p, results, rows, 0);
+    for (uint32_t past = 0; past < p.hidden; past += SUM_STEPS * STEP_COLUMNS) {
+        float sum[SUM_STEPS][8] = {};
+        sum_columns(front, past, p.hidden, sum);
+        for (uint32_t first = SUM_SLOTS; first < p.top_k; first += SUM_SLOTS)
+            sum_columns(slot_results_of(p, results, rows, first), past, p.hidden, sum);
+#pragma unroll
+        for (uint32_t step = 0; step < SUM_STEPS; step++) {
+            const uint32_t col = past + 8 * lane_index() + step * STEP_COLUMNS;
+            if (col < p.hidden)
+                store_eight(to, whole, token, col, round_eight(sum[step]));
+        }
+    }
+}
+
+/* Aligned: the first token of the next group to be summed. */
+MM_DEVICE uint32_t take_tokens(const fused_call &p, uint32_t base) {
+    uint32_t group = 0;
+    if (lane_index() == 0)
+        group = fetch_add_relaxed_gpu(&p.work.counters->sum.value, 1) - base;
+    return warp_shuffle(group, 0) * SUM_TOKENS;
+}
+
+/* By all warps of the CTA that end the call. */
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to) {
+    const uint32_t base = load_u32(&p.work.base->sum);
+    const bool whole = is_whole(to);
+    for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
+        const uint32_t next = take_tokens(p, base), end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
+        for (uint32_t token = first; token < end; token++)
+            sum_token(p, to, whole, token);
+        note(p.trace, TRACE_SUM, 0, 0, first, end - first);
+        first = next;
+    }
+}
+
+#endif
