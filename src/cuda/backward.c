@@ -109,6 +109,7 @@ static mmoe_status end(struct mm_cuda_call *call, const mmoe_backward_args *args
 static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *args) {
     struct mm_cuda_wgrads wgrads;
     mmoe_status status = mm_cuda_wgrads_of(call, args, &wgrads);
+    mm_cuda_wgrads_in_call(call, args, &wgrads);
     if (status == MMOE_OK) {
         status = mm_cuda_fused_backward(call, args);
     }

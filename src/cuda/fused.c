@@ -13,7 +13,7 @@ struct fused_call mm_cuda_fused_call(const struct mm_cuda_call *call, const mm_c
         .slots = plan->slots,
         .token_rows = plan->token_rows,
         .token_stride = (uint64_t)call->group->config.max_tokens,
-        .fetched_count = call->slot_count,
+        .fetched_count = rows != NULL ? call->slot_count : 0,
         .combine = call->cuda->layout.combine,
         .hidden = call->hidden,
         .intermediate = call->intermediate,
@@ -23,7 +23,7 @@ struct fused_call mm_cuda_fused_call(const struct mm_cuda_call *call, const mm_c
         .limit = call->layer->config.limit,
         .trace = call->trace != NULL ? *call->trace : (struct trace_params){0},
     };
-    for (uint32_t i = 0; i < call->slot_count; i++) {
+    for (uint32_t i = 0; i < fused.fetched_count; i++) {
         const struct mm_cuda_slot *slot = &call->slots[i];
         fused.fetched[i] = (struct fetched_rows){slot->offset, mm_at(slot->own), mm_at(rows[i])};
     }

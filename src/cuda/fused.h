@@ -6,7 +6,8 @@
 #include "cuda/state.h"
 #include "kernels/fused_params.h"
 
-/* What all of them are told. `rows`: the pools to which the rows that the call brings are fetched. */
+/* What all of them are told. `rows`: the pools to which the rows that the call brings are fetched; NULL for a kernel
+ * that fetches none. */
 struct fused_call mm_cuda_fused_call(const struct mm_cuda_call *call, const mm_cu_pointer *rows);
 
 /* MM_FUSED_IF_ROOM: does nothing unless the call is good and its rows fit into call->pool_rows. */

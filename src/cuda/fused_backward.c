@@ -18,8 +18,10 @@ mmoe_status mm_cuda_resume_plan(const struct mm_cuda_call *call, const mmoe_back
         .dgrad_tiles = tiles_of(call->intermediate),
         .result_tiles = mm_wanted(&args->dx) ? tiles_of(call->hidden) : 0,
         .wants_dw = mm_wanted(&args->dweights),
+        .local_experts = (uint32_t)call->layer->local_experts,
     };
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = RESUME_THREADS};
+    const struct mm_cuda_grid grid = {.ctas = (params.local_experts + RESUME_THREADS - 1) / RESUME_THREADS,
+                                      .threads = RESUME_THREADS};
     return mm_cuda_launch(call, MM_KERNEL_PLAN_RESUME, grid, &params);
 }
 
@@ -90,16 +92,11 @@ mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backwar
 
 /* ---- End ---- */
 
-static struct strided_matrix wanted_matrix(const mmoe_tensor *tensor) {
-    return mm_wanted(tensor) ? mm_strided(tensor) : (struct strided_matrix){.data = NULL};
-}
-
 mmoe_status mm_cuda_end_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    const mm_cu_pointer rows[] = {call->dy, call->x};
     const struct backward_end_params params = {
-        .call = mm_cuda_fused_call(call, rows),
-        .dx = wanted_matrix(&args->dx),
-        .dweights = wanted_matrix(&args->dweights),
+        .call = mm_cuda_fused_call(call, NULL),
+        .dx = mm_wanted_matrix(&args->dx),
+        .dweights = mm_wanted_matrix(&args->dweights),
         .dw = call->cuda->layout.dw,
     };
     const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),

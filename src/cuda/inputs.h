@@ -33,4 +33,9 @@ static inline struct strided_matrix mm_strided(const mmoe_tensor *tensor) {
     return (struct strided_matrix){tensor->data, {tensor->stride[0], tensor->stride[1]}};
 }
 
+/* The same; without data where the tensor is absent. */
+static inline struct strided_matrix mm_wanted_matrix(const mmoe_tensor *tensor) {
+    return mm_wanted(tensor) ? mm_strided(tensor) : (struct strided_matrix){.data = NULL};
+}
+
 #endif

@@ -1,6 +1,8 @@
 /* Launches of the products; see products.h. */
 #include "cuda/products.h"
 
+#include "cuda/fused.h"
+#include "cuda/inputs.h"
 #include "cuda/maps.h"
 #include "cuda/views.h"
 #include "kernels/tile_shape.h"
@@ -145,7 +147,6 @@ static mmoe_status add_launch(struct mm_cuda_call *call, const struct outer_prod
         .n = (uint32_t)first->shape[2],
         .outputs = product->out[1] != NULL ? 2 : 1,
         .accumulate = (uint32_t)accumulate,
-        .call = call->cuda->workspace.state,
     };
     mmoe_status status = mm_map_row_blocks(call, &product->a, &params->a);
     if (status == MMOE_OK) {
@@ -181,6 +182,17 @@ mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_arg
     *wgrads = (struct mm_cuda_wgrads){.count = 0};
     mmoe_status status = mm_wanted(&args->ddown) ? add_launch(call, &down, args->accumulate, wgrads) : MMOE_OK;
     return status == MMOE_OK ? add_gate_up(call, args, wgrads) : status;
+}
+
+void mm_cuda_wgrads_in_call(const struct mm_cuda_call *call, const mmoe_backward_args *args,
+                            struct mm_cuda_wgrads *wgrads) {
+    for (int i = 0; i < wgrads->count; i++) {
+        struct wgrad_params *params = &wgrads->launches[i].params;
+        params->segments.by_rows = call->cuda->workspace.work.by_rows;
+        params->in_call = 1;
+        params->call = mm_cuda_fused_call(call, NULL);
+        params->dx = mm_wanted_matrix(&args->dx);
+    }
 }
 
 mmoe_status mm_cuda_wgrad(const struct mm_cuda_call *call, const struct mm_cuda_wgrads *wgrads, bool closing) {

@@ -3,7 +3,7 @@
 #define MM_CUDA_PRODUCTS_H
 
 #include "cuda/state.h"
-#include "kernels/gemm_params.h"
+#include "kernels/backward_params.h"
 
 /* From call->x: h in call->h, and with `keep` gate and up in call->gate_up. */
 mmoe_status mm_cuda_gate_up(struct mm_cuda_call *call, bool keep);
@@ -30,6 +30,10 @@ struct mm_cuda_wgrads {
 
 /* Of the gradients that are wanted. */
 mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_args *args, struct mm_cuda_wgrads *wgrads);
+
+/* They belong to the call: what it has come to decides what they do, and they sum tokens meanwhile. */
+void mm_cuda_wgrads_in_call(const struct mm_cuda_call *call, const mmoe_backward_args *args,
+                            struct mm_cuda_wgrads *wgrads);
 
 /* Queues them. With `closing`, behind the end of the call: NaN in what was overwritten, if the call has failed. */
 mmoe_status mm_cuda_wgrad(const struct mm_cuda_call *call, const struct mm_cuda_wgrads *wgrads, bool closing);

@@ -34,7 +34,7 @@ MM_DEVICE bool take_results(const backward_end_params &p, const call_team &team)
     if (p.dweights.data != nullptr)
         copy_dw(p);
     if (p.dx.data != nullptr)
-        sum_tokens(p.call, p.dx);
+        sum_all_tokens(p.call, p.dx);
     return true;
 }
 

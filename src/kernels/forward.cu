@@ -53,7 +53,7 @@ MM_DEVICE void finish(const forward_params &p, bool good) {
         if (await_arrivals(call.group, team, own_control(call.group)->rows_arrived, call.group.state->rows_target)) {
             note_together(call.trace, TRACE_AWAIT_RESULTS);
             resume_log();
-            sum_tokens(call, p.y);
+            sum_all_tokens(call, p.y);
         } else {
             note_stop(call.group, team);
         }

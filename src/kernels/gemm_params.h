@@ -9,13 +9,12 @@
 
 #include "kernels/tensor_map_desc.h"
 
-struct call_state; /* call_params.h */
-
 /* The segments, as the plan kernel writes them, in device memory. */
 struct row_segments {
     const int32_t *first_row; /* [experts + 1] multiples of 128; the last one is the end */
     const int32_t *used_rows; /* [experts] without pads */
     uint32_t experts;         /* local ones */
+    const uint32_t *by_rows;  /* [experts] in the order in which gradients of weights are made; NULL: as they are */
 };
 
 /* A weight of all local experts: either one map of a whole [El, rows, columns] tensor, or, when `each` is not NULL, a
@@ -72,21 +71,6 @@ struct dx_params {
     struct tensor_map dx;       /* [rows, H] bf16, piece */
     struct row_segments segments;
     uint32_t hidden, intermediate;
-};
-
-/* Weight gradients a^T b over an expert's rows: dW2 = dy^T (w*h), [H, I]; dW1 and dW3 = (dg, du)^T x, [I, H] each. */
-struct wgrad_params {
-    struct tensor_map a;      /* [rows, M] bf16 as {64, rows, M/64}, strides {M, 64}, box {64, 64, 2} */
-    struct tensor_map b;      /* [rows, N] bf16, likewise, box {64, 64, 2} */
-    struct weight_map out[2]; /* {N, m, El}, bf16: box {64, 16, 1}, fp32: {32, 16, 1}; the second one: of dW3 */
-    struct row_segments segments;
-    uint32_t m;          /* rows of one output: H, or I */
-    uint32_t n;          /* columns: I, or H */
-    uint32_t outputs;    /* 1: dW2; 2: dW1 and dW3, whose a lie side by side in the pool */
-    uint32_t accumulate; /* 1: added to what is there; 0: overwritten */
-    struct call_state
-        *call;        /* NULL: none. Else the call that it belongs to: of one that has failed it makes nothing, */
-    uint32_t closing; /* or with 1, after the end of the call, NaN of what was overwritten, and else nothing */
 };
 
 #endif

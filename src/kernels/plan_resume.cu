@@ -35,8 +35,28 @@ MM_DEVICE void await_rank_results(const resume_params &p, uint32_t rank) {
     store_u32(&state->dw_target[rank], load_u32(&state->dw_target[rank]) + slots * p.wants_dw);
 }
 
+/* Experts with more rows come first; of two with as many, the lower one. */
+MM_DEVICE uint32_t place_by_rows(const resume_params &p, uint32_t expert) {
+    const uint32_t rows = load_u32(p.tables.expert_rows + expert);
+    uint32_t before = 0;
+    for (uint32_t other = 0; other < p.local_experts; other++) {
+        const uint32_t theirs = load_u32(p.tables.expert_rows + other);
+        before += theirs > rows || (theirs == rows && other < expert);
+    }
+    return before;
+}
+
+MM_DEVICE void sort_experts(const resume_params &p) {
+    const uint32_t expert = cta_index() * RESUME_THREADS + thread_index();
+    if (expert < p.local_experts)
+        store_u32(p.work.by_rows + place_by_rows(p, expert), expert);
+}
+
 MM_KERNEL(mm_plan_resume, resume_params, RESUME_THREADS) {
     grid_dependency_wait();
+    sort_experts(p);
+    if (cta_index() > 0)
+        return;
     if (thread_index() == 0) {
         note_work(p.work);
         if (is_good(p))

@@ -9,8 +9,7 @@
 #include "kernels/token_sum.cuh"
 
 #define SUM_TOKENS 4u /* that a warp takes at a time */
-#define SUM_SLOTS 8u  /* in flight in a lane, */
-#define SUM_STEPS 2u  /* of so many times eight columns */
+#define SUM_SLOTS 8u  /* in flight in a lane */
 #define STEP_COLUMNS (8u * 32u)
 
 /* By the team: whether all of the `target` arrivals that each rank has still to post in `arrived` have come. */
@@ -43,36 +42,38 @@ MM_DEVICE slot_results slot_results_of(const fused_call &p, const bf16_t *result
     return slots;
 }
 
-/* Adds the slots' columns of SUM_STEPS steps; `past` of them lie before, for all lanes. */
-MM_DEVICE void sum_columns(const slot_results &slots, uint32_t past, uint32_t hidden, float (&sum)[SUM_STEPS][8]) {
+/* Adds the slots' columns of `steps` steps; `past` of them lie before, for all lanes. */
+template <uint32_t steps>
+MM_DEVICE void sum_columns(const slot_results &slots, uint32_t past, uint32_t hidden, float (&sum)[steps][8]) {
     const uint32_t col = past + 8 * lane_index();
-    u32x4 eight[SUM_STEPS][SUM_SLOTS];
+    u32x4 eight[steps][SUM_SLOTS];
 #pragma unroll
-    for (uint32_t step = 0; step < SUM_STEPS; step++)
+    for (uint32_t step = 0; step < steps; step++)
 #pragma unroll
         for (uint32_t i = 0; i < SUM_SLOTS; i++)
             if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
                 eight[step][i] = load_u32x4_l2(slots.at[i] + past + step * STEP_COLUMNS);
 #pragma unroll
-    for (uint32_t step = 0; step < SUM_STEPS; step++)
+    for (uint32_t step = 0; step < steps; step++)
 #pragma unroll
         for (uint32_t i = 0; i < SUM_SLOTS; i++)
             if ((slots.used >> i & 1) != 0 && col + step * STEP_COLUMNS < hidden)
                 add_eight(sum[step], eight[step][i]);
 }
 
+template <uint32_t steps>
 MM_DEVICE void sum_token(const fused_call &p, const strided_matrix &to, bool whole, uint32_t token) {
     const token_rows rows = token_rows_of(p.slots.row, token, p.top_k);
     const bf16_t *results =
         (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
     const slot_results front = slot_results_of(p, results, rows, 0);
-    for (uint32_t past = 0; past < p.hidden; past += SUM_STEPS * STEP_COLUMNS) {
-        float sum[SUM_STEPS][8] = {};
+    for (uint32_t past = 0; past < p.hidden; past += steps * STEP_COLUMNS) {
+        float sum[steps][8] = {};
         sum_columns(front, past, p.hidden, sum);
         for (uint32_t first = SUM_SLOTS; first < p.top_k; first += SUM_SLOTS)
             sum_columns(slot_results_of(p, results, rows, first), past, p.hidden, sum);
 #pragma unroll
-        for (uint32_t step = 0; step < SUM_STEPS; step++) {
+        for (uint32_t step = 0; step < steps; step++) {
             const uint32_t col = past + 8 * lane_index() + step * STEP_COLUMNS;
             if (col < p.hidden)
                 store_eight(to, whole, token, col, round_eight(sum[step]));
@@ -88,17 +89,25 @@ MM_DEVICE uint32_t take_tokens(const fused_call &p, uint32_t base) {
     return warp_shuffle(group, 0) * SUM_TOKENS;
 }
 
-/* By all warps of the CTA that end the call. */
-MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to) {
+/* Each warp takes tokens until there are no more, or enough() says so. `steps`: 256 columns each that a lane has in
+ * flight together. */
+template <uint32_t steps, typename until>
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough) {
     const uint32_t base = load_u32(&p.work.base->sum);
     const bool whole = is_whole(to);
     for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
-        const uint32_t next = take_tokens(p, base), end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
+        const bool last = enough();
+        const uint32_t next = last ? p.tokens : take_tokens(p, base);
+        const uint32_t end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
         for (uint32_t token = first; token < end; token++)
-            sum_token(p, to, whole, token);
+            sum_token<steps>(p, to, whole, token);
         note(p.trace, TRACE_SUM, 0, 0, first, end - first);
         first = next;
     }
+}
+
+MM_DEVICE void sum_all_tokens(const fused_call &p, const strided_matrix &to) {
+    sum_tokens<2>(p, to, [] { return false; });
 }
 
 #endif

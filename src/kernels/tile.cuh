@@ -74,23 +74,30 @@ MM_DEVICE void barriers_init(void) {
     mbarrier_init_fence();
 }
 
-/* The whole of a GEMM kernel: one thread runs produce(), the consumer warpgroups run consume(). A CTA stays until its
- * peer has made its last signal to it. */
-template <int producer_registers = PRODUCER_REGISTERS, int consumer_registers = CONSUMER_REGISTERS, typename producer,
-          typename consumer>
-MM_DEVICE void gemm_run(const producer &produce, const consumer &consume) {
+/* The whole of a GEMM kernel: one thread runs produce(), the consumer warpgroups run consume(), and the warps that are
+ * left meanwhile(). A CTA stays until its peer has made its last signal to it. */
+template <int producer_registers, int consumer_registers, typename producer, typename consumer, typename other_work>
+MM_DEVICE void gemm_run(const producer &produce, const consumer &consume, const other_work &meanwhile) {
     if (thread_index() == 0)
         barriers_init();
     cluster_sync();
     if (warpgroup_index() == 0) {
         registers_give<producer_registers>();
-        if (warp_index() == 0 && elect_one())
+        if (warp_index() > 0)
+            meanwhile();
+        else if (elect_one())
             produce();
     } else {
         registers_take<consumer_registers>();
         consume();
     }
     cluster_sync();
+}
+
+template <int producer_registers = PRODUCER_REGISTERS, int consumer_registers = CONSUMER_REGISTERS, typename producer,
+          typename consumer>
+MM_DEVICE void gemm_run(const producer &produce, const consumer &consume) {
+    gemm_run<producer_registers, consumer_registers>(produce, consume, [] {});
 }
 
 #endif

@@ -21,6 +21,7 @@
 #define FULL_OFFSET BARRIERS_OFFSET
 #define EMPTY_OFFSET (FULL_OFFSET + 8 * STAGES)
 #define PREFETCH_OFFSET (EMPTY_OFFSET + 8 * STAGES) /* a barrier a piece, for what an epilogue reads */
-#define GEMM_SMEM_BYTES (PREFETCH_OFFSET + 8 * CONSUMER_WARPS * PIECES)
+#define ALL_LOADED_OFFSET (PREFETCH_OFFSET + 8 * CONSUMER_WARPS * PIECES) /* a barrier */
+#define GEMM_SMEM_BYTES (ALL_LOADED_OFFSET + 8)
 
 #endif

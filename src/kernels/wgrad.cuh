@@ -6,10 +6,11 @@
 #ifndef MM_KERNELS_WGRAD_CUH
 #define MM_KERNELS_WGRAD_CUH
 
-#include "kernels/call_params.h"
+#include "kernels/backward_params.h"
 #include "kernels/load.cuh"
 #include "kernels/multiply.cuh"
 #include "kernels/store.cuh"
+#include "kernels/sum_results.cuh"
 
 struct wgrad_task {
     uint32_t expert, output;
@@ -20,7 +21,7 @@ struct wgrad_task {
 };
 
 struct wgrad_walk {
-    uint32_t unit, units, row_tiles, row_pairs, column_tiles;
+    uint32_t round, units, row_tiles, row_pairs, column_tiles;
     bool spoils; /* no sums: the tiles become NaN */
 };
 
@@ -28,9 +29,10 @@ struct wgrad_walk {
 enum wgrad_purpose { WGRAD_SUM, WGRAD_SPOIL, WGRAD_NOTHING };
 
 MM_DEVICE wgrad_purpose purpose_of(const wgrad_params &p) {
-    if (p.call == nullptr)
+    if (!p.in_call)
         return WGRAD_SUM;
-    const bool failed = load_u32(&p.call->result.outcome) != CALL_GOOD || load_u32(&p.call->gave_up) != 0;
+    const call_state *state = p.call.group.state;
+    const bool failed = load_u32(&state->result.outcome) != CALL_GOOD || load_u32(&state->gave_up) != 0;
     if (p.closing)
         return failed && !p.accumulate ? WGRAD_SPOIL : WGRAD_NOTHING;
     return failed ? WGRAD_NOTHING : WGRAD_SUM;
@@ -38,30 +40,44 @@ MM_DEVICE wgrad_purpose purpose_of(const wgrad_params &p) {
 
 /* From here on a failure leaves a part of the sums. */
 MM_DEVICE void note_adding(const wgrad_params &p) {
-    if (p.call != nullptr && p.accumulate && cta_index() == 0 && consumer_warp() == 0 && elect_one())
-        store_u32(&p.call->adding, load_u32(&p.call->call));
+    if (p.in_call && p.accumulate && cta_index() == 0 && consumer_warp() == 0 && elect_one())
+        store_u32(&p.call.group.state->adding, load_u32(&p.call.group.state->call));
 }
 
 MM_DEVICE wgrad_walk wgrad_walk_begin(const wgrad_params &p) {
-    wgrad_walk walk;
+    wgrad_walk walk = {};
     walk.row_tiles = (p.m + TILE_ROWS - 1) / TILE_ROWS;
     walk.row_pairs = (p.outputs * walk.row_tiles + 1) / 2;
     walk.column_tiles = (p.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const wgrad_purpose purpose = purpose_of(p);
     walk.spoils = purpose == WGRAD_SPOIL;
-    walk.unit = cta_index() / CLUSTER_CTAS;
     walk.units = purpose == WGRAD_NOTHING ? 0 : p.segments.experts * walk.row_pairs * walk.column_tiles;
     return walk;
 }
 
+/* Units go to clusters in turn, to and fro: who gets the first one of a round, which is the largest, gets the last one,
+ * the smallest, of the next. */
+MM_DEVICE uint32_t unit_of_round(uint32_t round) {
+    const uint32_t clusters = cta_count() / CLUSTER_CTAS, cluster = cta_index() / CLUSTER_CTAS;
+    return round * clusters + (round % 2 == 0 ? cluster : clusters - 1 - cluster);
+}
+
+/* The order of a call that has failed may be any. */
+MM_DEVICE uint32_t expert_in_turn(const wgrad_walk &walk, const row_segments &segments, uint32_t turn) {
+    return segments.by_rows == nullptr || walk.spoils ? turn : load_u32(segments.by_rows + turn);
+}
+
 MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_task &task) {
-    for (; walk.unit < walk.units; walk.unit += cta_count() / CLUSTER_CTAS) {
-        const uint32_t per_expert = walk.row_pairs * walk.column_tiles;
-        task.expert = walk.unit / per_expert;
+    const uint32_t per_expert = walk.row_pairs * walk.column_tiles, clusters = cta_count() / CLUSTER_CTAS;
+    while (walk.round * clusters < walk.units) {
+        const uint32_t unit = unit_of_round(walk.round++);
+        if (unit >= walk.units)
+            continue;
+        task.expert = expert_in_turn(walk, p.segments, unit / per_expert);
         const uint32_t used = load_u32(p.segments.used_rows + task.expert);
         if (used == 0 && p.accumulate)
             continue;
-        const uint32_t in_expert = walk.unit % per_expert;
+        const uint32_t in_expert = unit % per_expert;
         const uint32_t row_tile = 2 * (in_expert / walk.column_tiles) + cluster_rank();
         task.output = row_tile >= walk.row_tiles && p.outputs > 1;
         task.row = (int32_t)((row_tile - task.output * walk.row_tiles) * TILE_ROWS);
@@ -69,7 +85,6 @@ MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_ta
         task.column = (int32_t)(in_expert % walk.column_tiles * TILE_COLUMNS);
         task.first_row = (int32_t)load_u32(p.segments.first_row + task.expert);
         task.steps = walk.spoils ? 0 : (used + TILE_DEPTH - 1) / TILE_DEPTH;
-        walk.unit += cta_count() / CLUSTER_CTAS;
         return true;
     }
     return false;
@@ -128,6 +143,52 @@ MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint3
         epilogue(d, task);
     }
     bulk_wait<0>();
+}
+
+/* ---- Meanwhile ---- */
+
+MM_DEVICE smem_t all_loaded(void) {
+    return smem_base() + ALL_LOADED_OFFSET;
+}
+
+/* Aligned: whether the CTA's last operands are on their way, after which nobody is to wait for the other warps. */
+MM_DEVICE bool has_loaded_all(void) {
+    return warp_ballot(mbarrier_test(all_loaded(), 0)) != 0;
+}
+
+/* Aligned: whether every result of this rank's tokens has come. */
+MM_DEVICE bool have_arrived(const call_group &group) {
+    bool there = true;
+    for (uint32_t rank = lane_index(); rank < group.world; rank += 32)
+        there = there && reached(load_acquire_system(&own_control(group)->rows_arrived[rank].value),
+                                 load_u32(&group.state->rows_target[rank]));
+    there = warp_ballot(!there) == 0;
+    warp_sync();
+    return there;
+}
+
+/* By warps that have nothing to do while the others multiply: what tokens they get to. The end of the call sums the
+ * rest. */
+MM_DEVICE void sum_meanwhile(const wgrad_params &p) {
+    if (!p.in_call || p.dx.data == nullptr || purpose_of(p) != WGRAD_SUM)
+        return;
+    while (!have_arrived(p.call.group)) {
+        if (has_loaded_all())
+            return;
+        sleep_ns(LOOK_NS);
+    }
+    sum_tokens<1>(p.call, p.dx, [] { return has_loaded_all(); });
+}
+
+MM_DEVICE void produce_and_tell(const wgrad_params &p) {
+    produce(p);
+    mbarrier_arrive(all_loaded());
+}
+
+template <typename consumer> MM_DEVICE void wgrad_run(const wgrad_params &p, const consumer &consume) {
+    if (thread_index() == 0)
+        mbarrier_init(all_loaded(), 1);
+    gemm_run<88, 208>([&] { produce_and_tell(p); }, consume, [&] { sum_meanwhile(p); });
 }
 
 #endif

@@ -75,5 +75,5 @@ MM_DEVICE void consume(const wgrad_params &p) {
 }
 
 MM_KERNEL(mm_wgrad_bf16, wgrad_params, CTA_THREADS) {
-    gemm_run([&] { produce(p); }, [&] { consume(p); });
+    wgrad_run(p, [&] { consume(p); });
 }

@@ -52,5 +52,5 @@ MM_DEVICE void consume(const wgrad_params &p) {
 }
 
 MM_KERNEL(mm_wgrad_f32, wgrad_params, CTA_THREADS) {
-    gemm_run([&] { produce(p); }, [&] { consume(p); });
+    wgrad_run(p, [&] { consume(p); });
 }

@@ -38,6 +38,7 @@ struct call_work {
     struct block_counters rows;  /* token rows */
     struct block_counters h;     /* tiles of activations; backward: of gate and up that are computed again */
     struct block_counters dgrad; /* tiles of gradients of gate and up */
+    uint32_t *by_rows;           /* local experts, those with the most rows first: of a backward */
 };
 
 #endif
