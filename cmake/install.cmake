@@ -22,3 +22,8 @@ install(FILES ${PROJECT_BINARY_DIR}/megamoeConfig.cmake ${PROJECT_BINARY_DIR}/me
 foreach(kind shared static)
   install(EXPORT megamoe-${kind} NAMESPACE megamoe:: FILE megamoe-${kind}.cmake DESTINATION ${package_dir})
 endforeach()
+
+# In a wheel the library lies beside the Python modules, which load it by that name.
+if(SKBUILD)
+  install(FILES $<TARGET_FILE:megamoe> DESTINATION megamoe RENAME libmegamoe.so COMPONENT python)
+endif()
