@@ -42,13 +42,13 @@ static const char style[] = ".up { fill: #3b6fb6 } .down { fill: #7fb2e5 } .stag
 
 enum place { ANYWHERE, WITH_PEERS, IN_ITSELF };
 
-#define KIND(kind) (UINT32_C(1) << MMOE_TRACE_##kind)
+#define KIND(kind) (UINT64_C(1) << MMOE_TRACE_##kind)
 
 /* One class of boxes in a multiprocessor's row. */
 static const struct lane {
     const char *class, *label;
     mmoe_trace_role role;
-    uint32_t kinds;
+    uint64_t kinds;
     enum place place;
     double y, height;
 } lanes[] = {

@@ -405,34 +405,50 @@ typedef enum mmoe_trace_role {
     MMOE_TRACE_CONSUMER = 4
 } mmoe_trace_role;
 
-/* What an event's time was spent on, by role. (task): `block` and `tile` tell the task. */
+/* What an event's time was spent on, by role. (task): `block` and `tile` tell the task. (gradient): `block` is one of
+ * this rank's experts, and `tile` counts through the tiles of its dW2, dW1 and dW3. */
 typedef enum mmoe_trace_kind {
     /* Loader */
-    MMOE_TRACE_AWAIT_ROWS = 1,   /* (task) its token rows were not all there */
-    MMOE_TRACE_AWAIT_H = 2,      /* (task) its activations were not all there */
-    MMOE_TRACE_AWAIT_QUEUE = 3,  /* (task) the other warps had tasks enough */
-    MMOE_TRACE_LOAD_GATE_UP = 4, /* (task) `waited_ns` for stages to be free */
-    MMOE_TRACE_LOAD_DOWN = 5,    /* the same */
+    MMOE_TRACE_AWAIT_ROWS = 1,      /* (task) its token rows were not all there */
+    MMOE_TRACE_AWAIT_H = 2,         /* (task) its activations were not all there */
+    MMOE_TRACE_AWAIT_GATE_UP = 3,   /* (task) gate and up, which a backward computes again, were not all there */
+    MMOE_TRACE_AWAIT_GRADIENTS = 4, /* (task) gradients of gate and up were not all there */
+    MMOE_TRACE_AWAIT_QUEUE = 5,     /* (task) the other warps had tasks enough */
+    MMOE_TRACE_LOAD_GATE_UP = 6,    /* (task) `waited_ns` for stages to be free, as in all that load */
+    MMOE_TRACE_LOAD_DOWN = 7,
+    MMOE_TRACE_LOAD_DGATE_UP = 8, /* (task) for the gradients of gate and up */
+    MMOE_TRACE_LOAD_DX = 9,
+    MMOE_TRACE_LOAD_WGRAD = 10, /* (gradient) */
     /* Fetcher */
-    MMOE_TRACE_AWAIT_TOKENS = 6, /* the tokens of the one rank in `ranks` were not where they are pulled from */
-    MMOE_TRACE_CLEAR_PADS = 7,   /* `rows` pads of a `block` */
-    MMOE_TRACE_AWAIT_PIECE = 8,  /* nothing that was asked for had come */
-    MMOE_TRACE_SPREAD = 9,       /* `bytes` of a token that had come went to its `rows`; others were asked for */
+    MMOE_TRACE_AWAIT_TOKENS = 11, /* the tokens of the one rank in `ranks` were not where they are pulled from */
+    MMOE_TRACE_CLEAR_PADS = 12,   /* `rows` pads of a `block` */
+    MMOE_TRACE_AWAIT_PIECE = 13,  /* nothing that was asked for had come */
+    MMOE_TRACE_SPREAD = 14,       /* `bytes` of a token that had come went to its `rows`; others were asked for */
     /* Flights */
-    MMOE_TRACE_PULL = 10, /* `bytes` of a `token` of the one rank in `ranks`: piece `tile` of the token */
+    MMOE_TRACE_PULL = 15, /* `bytes` of a `token` of the one rank in `ranks`: piece `tile` of the token */
     /* Storer */
-    MMOE_TRACE_AWAIT_TASK = 11, /* (consumers too) there was none */
-    MMOE_TRACE_AWAIT_TILE = 12, /* (task) nothing of it was staged */
-    MMOE_TRACE_STORE = 13,      /* (task) activations; `waited_ns` for the rest to be staged */
-    MMOE_TRACE_PUSH = 14,       /* (task) `rows` of `bytes` each, to the `ranks`; of them `peer_rows` to peers;
-                                   `waited_ns` for the rest to be staged */
+    MMOE_TRACE_AWAIT_TASK = 16,     /* (consumers too) there was none */
+    MMOE_TRACE_AWAIT_TILE = 17,     /* (task) nothing of it was staged */
+    MMOE_TRACE_STORE = 18,          /* (task) activations, gate and up; `waited_ns` for the rest to be staged */
+    MMOE_TRACE_STORE_DGATE_UP = 19, /* (task) gradients of gate and up; the same */
+    MMOE_TRACE_PUSH = 20,           /* (task) `rows` of `bytes` each, to the `ranks`; of them `peer_rows` to peers;
+                                       `waited_ns` for the rest to be staged */
+    MMOE_TRACE_PUSH_DW = 21,        /* (task) likewise, one dw each of the rows of a block that the task completed */
     /* Consumers: the first warp of each half of the tile tells of tasks, each warp of sums */
-    MMOE_TRACE_MULTIPLY_GATE_UP = 15, /* (task) `waited_ns` for stages to be filled */
-    MMOE_TRACE_MULTIPLY_DOWN = 16,    /* the same */
-    MMOE_TRACE_STAGE_GATE_UP = 17,    /* (task) the activation; `waited_ns` for room to stage */
-    MMOE_TRACE_STAGE_DOWN = 18,       /* (task) weighting and rounding; the same */
-    MMOE_TRACE_AWAIT_RESULTS = 19,    /* of this rank's tokens, from all ranks */
-    MMOE_TRACE_SUM = 20               /* of `rows` tokens from `token` on */
+    MMOE_TRACE_MULTIPLY_GATE_UP = 22, /* (task) `waited_ns` for stages to be filled, as in all that multiply */
+    MMOE_TRACE_MULTIPLY_DOWN = 23,
+    MMOE_TRACE_MULTIPLY_DGATE_UP = 24,
+    MMOE_TRACE_MULTIPLY_DX = 25,
+    MMOE_TRACE_MULTIPLY_WGRAD = 26, /* (gradient) */
+    MMOE_TRACE_STAGE_GATE_UP = 27,  /* (task) the activation; `waited_ns` for room to stage, as in all that stage */
+    MMOE_TRACE_STAGE_DOWN = 28,     /* (task) weighting and rounding */
+    MMOE_TRACE_STAGE_DX = 29,       /* (task) rounding */
+    MMOE_TRACE_STAGE_WGRAD = 30,    /* (gradient) rounding, adding; `waited_ns` for old values too */
+    MMOE_TRACE_DIFFERENTIATE = 31,  /* (task) gradients of gate and up; `waited_ns` for gate and up to come */
+    /* Those and summers */
+    MMOE_TRACE_AWAIT_RESULTS = 32, /* of this rank's tokens, from all ranks */
+    MMOE_TRACE_COPY_DW = 33,       /* of this rank's tokens, which had come */
+    MMOE_TRACE_SUM = 34            /* of `rows` tokens from `token` on */
 } mmoe_trace_kind;
 
 /* Fields that a kind does not name are 0. */

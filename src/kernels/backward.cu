@@ -22,7 +22,9 @@ MM_DEVICE void differentiate_tile(const float (&d)[128], const backward_params &
     fused_stages stages;
 #pragma unroll
     for (uint32_t part = 0; part < DGATE_UP_PARTS; part++) {
+        const uint32_t wait = wait_begins();
         mbarrier_wait(stages.full(at.stage), at.parity);
+        wait_ends(wait);
         part_of_gradient<clamp>(d, part, stage_address(at.stage) + warp_row() * 128, p.call.limit, state, [] {});
         if (part + 1 == DGATE_UP_PARTS)
             store_dw(p.dw_parts + (uint64_t)task.tile * p.part_rows, state, warp_row_of(task));
@@ -44,23 +46,29 @@ MM_DEVICE void consume(const backward_params &p) {
     float d[128];
     for (;;) {
         const fused_task task = queue_take(queue);
+        note_together(call.trace, TRACE_AWAIT_TASK);
         if (task.kind == TASK_END)
             return;
         if (task.kind == TASK_GATE_UP) {
             multiply<K_MAJOR, K_MAJOR, fused_stages>(d, at, hidden_steps);
+            note_together(call.trace, TRACE_MULTIPLY_GATE_UP, task.block, task.tile);
             stage_gate_and_up(d, turn);
+            note_together(call.trace, TRACE_STAGE_GATE_UP, task.block, task.tile);
             continue;
         }
         row_state state = {};
         if (task.kind == TASK_DGATE_UP)
             load_row_weights(state.weight, call.rows.weight, warp_row_of(task));
         multiply<K_MAJOR, MN_MAJOR, fused_stages>(d, at, task.kind == TASK_DX ? inner_steps : hidden_steps);
+        note_together(call.trace, task.kind == TASK_DX ? TRACE_MULTIPLY_DX : TRACE_MULTIPLY_DGATE_UP, task.block,
+                      task.tile);
         if (task.kind == TASK_DX)
             stage_results(d, ones, turn);
         else if (call.clamp)
             differentiate_tile<true>(d, p, task, state, at);
         else
             differentiate_tile<false>(d, p, task, state, at);
+        note_together(call.trace, task.kind == TASK_DX ? TRACE_STAGE_DX : TRACE_DIFFERENTIATE, task.block, task.tile);
     }
 }
 
@@ -70,7 +78,11 @@ MM_DEVICE void load_or_give_up(const backward_params &p, const row_wishes &wishe
         store_release_gpu(&p.call.group.state->gave_up, 1);
 }
 
+#if TRACED
+MM_KERNEL(mm_backward_traced, backward_params, FUSED_THREADS) {
+#else
 MM_KERNEL(mm_backward, backward_params, FUSED_THREADS) {
+#endif
     const fused_call &call = p.call;
     if (thread_index() == 0) {
         given_init();
@@ -94,6 +106,8 @@ MM_KERNEL(mm_backward, backward_params, FUSED_THREADS) {
             store_backward(p, wishes);
     } else {
         registers_take<BACKWARD_CONSUMER_REGISTERS>();
+        open_consumer_log(call.trace);
         consume(p);
+        close_consumer_log(call.trace);
     }
 }

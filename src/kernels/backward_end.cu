@@ -31,8 +31,10 @@ MM_DEVICE bool take_results(const backward_end_params &p, const call_team &team)
     if (!await_arrivals(group, team, own->dw_arrived, group.state->dw_target) ||
         !await_arrivals(group, team, own->rows_arrived, group.state->rows_target))
         return false;
+    note(p.call.trace, TRACE_AWAIT_RESULTS);
     if (p.dweights.data != nullptr)
         copy_dw(p);
+    note(p.call.trace, TRACE_COPY_DW);
     if (p.dx.data != nullptr)
         sum_all_tokens(p.call, p.dx);
     return true;
@@ -46,13 +48,19 @@ MM_DEVICE void spoil(const backward_end_params &p, const call_team &team) {
         store_u32(dweight_at(p, i), 0x7fc00000);
 }
 
+#if TRACED
+MM_KERNEL(mm_backward_end_traced, backward_end_params, BACKWARD_END_THREADS) {
+#else
 MM_KERNEL(mm_backward_end, backward_end_params, BACKWARD_END_THREADS) {
+#endif
     grid_dependency_wait();
     const call_group &group = p.call.group;
     const call_team team = whole_cta();
+    open_consumer_log(p.call.trace);
     const bool good = load_u32(&group.state->result.outcome) == CALL_GOOD && load_u32_l2(&group.state->gave_up) == 0;
     if (good && !take_results(p, team))
         note_stop(group, team);
+    close_consumer_log(p.call.trace);
     if (!ends_last(p.call.work, team))
         return;
     const call_result result = final_result(group);

@@ -28,6 +28,7 @@ MM_DEVICE void load_dgate_up(const backward_params &p, const fused_task &task, r
         load_block(&p.up_in, stage + STAGED_UP, bar, column + part * 64, task);
         ring_next<FUSED_STAGES>(at);
     }
+    note(p.call.trace, TRACE_LOAD_DGATE_UP, task.block, task.tile);
 }
 
 /* One contraction over 2I, whose second half reads W3. */
@@ -42,6 +43,7 @@ MM_DEVICE void load_dx(const backward_params &p, const fused_task &task, ring &a
                             in_gate ? depth : depth - middle);
         ring_next<FUSED_STAGES>(at);
     }
+    note(p.call.trace, TRACE_LOAD_DX, task.block, task.tile);
 }
 
 /* What all ranks together want of this rank's rows. */
@@ -68,12 +70,23 @@ MM_DEVICE task_chain backward_chain(const backward_params &p, const row_wishes &
     return chain;
 }
 
+MM_DEVICE bool await_gate_up(const fused_call &p, const fused_task &task) {
+    const bool good = await_block(p, p.work.h, task.block, CALL_AWAITS_H);
+    note(p.trace, TRACE_AWAIT_GATE_UP, task.block, task.tile);
+    return good;
+}
+MM_DEVICE bool await_gradients(const fused_call &p, const fused_task &task) {
+    const bool good = await_block(p, p.work.dgrad, task.block, CALL_AWAITS_DGRAD);
+    note(p.trace, TRACE_AWAIT_GRADIENTS, task.block, task.tile);
+    return good;
+}
+
 /* Gate and up that were kept are there. */
 MM_DEVICE bool await_backward(const backward_params &p, const fused_task &task) {
     if (task.kind == TASK_DX)
-        return await_block(p.call, p.call.work.dgrad, task.block, CALL_AWAITS_DGRAD);
+        return await_gradients(p.call, task);
     if (task.kind == TASK_DGATE_UP && p.redo)
-        return await_block(p.call, p.call.work.h, task.block, CALL_AWAITS_H);
+        return await_gate_up(p.call, task);
     return await_rows(p.call, task);
 }
 

@@ -80,7 +80,7 @@ MM_DEVICE uint32_t or_of_warp(uint32_t word) {
 }
 
 /* Aligned: `bytes` of each row of a block have been pushed to the rank in `source`. */
-MM_DEVICE void note_push(const trace_params &trace, const call_group &group, const fused_task &task,
+MM_DEVICE void note_push(const trace_params &trace, const call_group &group, uint32_t kind, const fused_task &task,
                          const uint32_t (&source)[4], uint32_t bytes) {
     if (!TRACED)
         return;
@@ -92,7 +92,7 @@ MM_DEVICE void note_push(const trace_params &trace, const call_group &group, con
         ranks |= source[i] < group.world ? (uint64_t)1 << source[i] : 0;
     }
     ranks = or_of_warp((uint32_t)ranks) | (uint64_t)or_of_warp((uint32_t)(ranks >> 32)) << 32;
-    note(trace, TRACE_PUSH, task.block, task.tile, 0, rows, rows - own_rows, bytes, ranks);
+    note(trace, kind, task.block, task.tile, 0, rows, rows - own_rows, bytes, ranks);
 }
 
 #endif

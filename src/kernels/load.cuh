@@ -5,6 +5,7 @@
 
 #include "kernels/gemm_params.h"
 #include "kernels/tile.cuh"
+#include "kernels/trace.cuh"
 
 #define BOTH_CTAS ((uint16_t)3)
 
@@ -24,7 +25,9 @@ MM_DEVICE weight_view weight_of(const weight_map &weight, uint32_t expert) {
 
 /* Waits until the stage is free and expects its bytes. Returns its barrier. */
 MM_DEVICE smem_t stage_expect(const ring &at, uint32_t bytes) {
+    const uint32_t wait = wait_begins();
     mbarrier_wait(empty_barrier(at.stage), at.parity);
+    wait_ends(wait);
     const smem_t bar = full_barrier(at.stage);
     mbarrier_arrive_expect(bar, bytes);
     return bar;

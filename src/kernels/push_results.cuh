@@ -103,7 +103,7 @@ MM_DEVICE void push_results(const fused_call &p, const fused_task &task, uint64_
             }
     s.turn += 2;
     stores_done(s);
-    note_push(p.trace, p.group, task, rows.source, bytes);
+    note_push(p.trace, p.group, TRACE_PUSH, task, rows.source, bytes);
     count_results(p, rows, ARRIVED_ROWS);
 }
 

@@ -1,5 +1,6 @@
 /* How the warps of a fused kernel record what they do. A source that defines MM_TRACED before it includes anything does
- * so; in all others everything here does nothing, and leaves no machine code.
+ * so, and MM_NO_LOADER where all warps do the same; in all others everything here does nothing, and leaves no machine
+ * code.
  *
  * Of a warp one thread writes. What it needs to know from span to span lies in shared memory. */
 #ifndef MM_KERNELS_TRACE_CUH
@@ -12,6 +13,11 @@
 #define TRACED 1
 #else
 #define TRACED 0
+#endif
+#if defined(MM_NO_LOADER)
+#define LOADER_ALONE 0
+#else
+#define LOADER_ALONE 1
 #endif
 
 /* ---- Logs ---- */
@@ -27,9 +33,9 @@ MM_DEVICE uint32_t own_role(void) {
     return thread_index() / 32;
 }
 
-/* The loader is one thread. */
+/* The loader is one thread, in kernels that have one. */
 MM_DEVICE bool writes_log(void) {
-    return lane_index() == 0 || own_role() == TRACE_LOADER;
+    return lane_index() == 0 || (LOADER_ALONE && own_role() == TRACE_LOADER);
 }
 
 MM_DEVICE smem_t log_address(uint32_t role) {

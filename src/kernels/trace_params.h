@@ -1,4 +1,4 @@
-/* What mm_forward_traced tells beside what mm_forward does. C and C++.
+/* What a traced kernel tells, mm_forward_traced beside what mm_forward does. C and C++.
  *
  * A warp's time is cut into spans, each from the end of the one before to the moment at which something was done: so
  * the spans of a role don't overlap, and add up to its time. Times are cycles of the multiprocessor, modulo 2^32; each
@@ -21,14 +21,20 @@ enum trace_role {
     TRACE_ROLES
 };
 
-/* What a span was spent on. "(task)": the record has the block and tile of a task. */
+/* What a span was spent on. "(task)": the record has the block and tile of a task; "(gradient)": expert and tile of a
+ * gradient of weights. */
 enum trace_kind {
     /* Loader */
-    TRACE_AWAIT_ROWS = 1, /* (task) token rows were not all there */
-    TRACE_AWAIT_H,        /* (task) activations were not all there */
-    TRACE_AWAIT_QUEUE,    /* (task) the other warps had tasks enough */
-    TRACE_LOAD_GATE_UP,   /* (task) `waited` for free stages */
-    TRACE_LOAD_DOWN,      /* the same */
+    TRACE_AWAIT_ROWS = 1,  /* (task) token rows were not all there */
+    TRACE_AWAIT_H,         /* (task) activations were not all there */
+    TRACE_AWAIT_GATE_UP,   /* (task) gate and up, computed again, were not all there */
+    TRACE_AWAIT_GRADIENTS, /* (task) gradients of gate and up were not all there */
+    TRACE_AWAIT_QUEUE,     /* (task) the other warps had tasks enough */
+    TRACE_LOAD_GATE_UP,    /* (task) `waited` for free stages, as all of these */
+    TRACE_LOAD_DOWN,
+    TRACE_LOAD_DGATE_UP, /* of gradients of gate and up */
+    TRACE_LOAD_DX,
+    TRACE_LOAD_WGRAD, /* (gradient) */
     /* Fetcher */
     TRACE_AWAIT_TOKENS, /* those of the one rank in `ranks` were not in its slot */
     TRACE_CLEAR_PADS,   /* `rows` pads of a block */
@@ -37,17 +43,27 @@ enum trace_kind {
     /* Flights */
     TRACE_PULL, /* piece `tile` of a token of the one rank in `ranks`, `bytes` long */
     /* Storer */
-    TRACE_AWAIT_TASK, /* (consumers too) no task was there */
-    TRACE_AWAIT_TILE, /* (task) nothing of it was staged */
-    TRACE_STORE,      /* (task) activations; `waited` for the rest to be staged */
-    TRACE_PUSH,       /* (task) `rows` of `bytes` each to the `ranks`, `peer_rows` of them not to the own; likewise */
+    TRACE_AWAIT_TASK,     /* (consumers too) no task was there */
+    TRACE_AWAIT_TILE,     /* (task) nothing of it was staged */
+    TRACE_STORE,          /* (task) activations, or gate and up; `waited` for the rest to be staged */
+    TRACE_STORE_DGATE_UP, /* the same */
+    TRACE_PUSH,    /* (task) `rows` of `bytes` each to the `ranks`, `peer_rows` of them not to the own; likewise */
+    TRACE_PUSH_DW, /* (task, the last of its block) the same, but `waited` for nothing */
     /* Consumers */
-    TRACE_MULTIPLY_GATE_UP, /* (task) `waited` for stages to be filled */
-    TRACE_MULTIPLY_DOWN,    /* the same */
-    TRACE_STAGE_GATE_UP,    /* (task) the epilogue; `waited` for parts to be stored */
-    TRACE_STAGE_DOWN,       /* the same */
-    TRACE_AWAIT_RESULTS,    /* results of this rank's tokens had not all come */
-    TRACE_SUM,              /* of `rows` tokens from `token` on */
+    TRACE_MULTIPLY_GATE_UP, /* (task) `waited` for stages to be filled, as all of these */
+    TRACE_MULTIPLY_DOWN,
+    TRACE_MULTIPLY_DGATE_UP,
+    TRACE_MULTIPLY_DX,
+    TRACE_MULTIPLY_WGRAD, /* (gradient) */
+    TRACE_STAGE_GATE_UP,  /* (task) the epilogue; `waited` for parts to be stored, as all of these */
+    TRACE_STAGE_DOWN,
+    TRACE_STAGE_DX,
+    TRACE_STAGE_WGRAD,   /* (gradient) `waited` for old values too */
+    TRACE_DIFFERENTIATE, /* (task) the epilogue of DGATE_UP; `waited` for gate and up to come */
+    /* Those, and warps that only sum */
+    TRACE_AWAIT_RESULTS, /* results of this rank's tokens had not all come */
+    TRACE_COPY_DW,       /* gradients of router weights that had come went to where the caller wants them */
+    TRACE_SUM,           /* of `rows` tokens from `token` on */
     TRACE_KINDS
 };
 
