@@ -198,7 +198,7 @@ def test_layer(group, memory, keep, capacity):
         assert layer.count("rows") == TOKENS * TOP_K and layer.count("padded_rows") == 128 * len(np.unique(whole.ids))
         assert layer.count("bytes_pulled") == 0 and layer.count("bytes_pushed") == 0 and layer.count("nothing") < 0
         layer.backward(TOKENS, timed=True)
-        assert layer.seconds("dgrad") > 0 and layer.seconds("wgrad") > 0 and layer.seconds("nothing") < 0
+        assert layer.seconds("fused") > 0 and layer.seconds("wgrad") > 0 and layer.seconds("nothing") < 0
         close(wide(memory.get(address["y"], whole.y.shape, np.uint16)), whole.y, 5.5e-3)
         close(wide(memory.get(address["dw2"], whole.dw2.shape, np.uint16)), whole.dw2, 5.5e-3)
         # A layer's last forward serves any number of backwards.
