@@ -13,4 +13,4 @@ from megamoe.errors import (BrokenGroupError, CapacityError, InvalidArgumentErro
 from megamoe.functional import moe
 from megamoe.layer import Layer
 from megamoe.module import MegaMoE
-from megamoe.status import is_available, status, unavailable_reason, unsupported_reason
+from megamoe._status import is_available, status, unavailable_reason, unsupported_reason

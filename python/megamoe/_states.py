@@ -92,7 +92,7 @@ class SavedStates:
         if saved is None:
             raise RuntimeError(
                 f"the saved state of forward {number} is no longer there: its context was closed, or what autograd "
-                "saved was moved or copied (as torch.autograd.graph.save_on_cpu does) and the original freed")
+                "saved was copied and the original freed")
         return saved
 
     def close(self):

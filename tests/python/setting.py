@@ -1,0 +1,22 @@
+"""Where the tests run: MEGAMOE_TEST_DEVICE "cpu" (default) or "cuda", MEGAMOE_TEST_RANKS processes (default 4)."""
+
+import os
+
+import torch
+
+DEVICE = os.environ.get("MEGAMOE_TEST_DEVICE", "cpu")
+RANKS = int(os.environ.get("MEGAMOE_TEST_RANKS", "4"))
+
+# Sizes that every backend computes.
+HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, MAX_TOKENS = 64, 64, 8, 2, 48
+
+
+def device_of(rank=0):
+    """The device of a rank: on GPUs each has its own."""
+    return torch.device(DEVICE, rank) if DEVICE == "cuda" else torch.device("cpu")
+
+
+def context_options(**changes):
+    """The arguments of a Context for these tests; one thread a rank, since several processes share the cores."""
+    return {"max_tokens": MAX_TOKENS, "hidden": HIDDEN, "top_k": TOP_K, "experts": EXPERTS, "threads": 1,
+            "arrive_timeout": 60, **changes}
