@@ -16,13 +16,17 @@ if(MMOE_WERROR)
 endif()
 
 # mm_simulate_kernels(TARGET SOURCE...): the target runs these CUDA sources in the simulator. Debug information is for
-# the source lines in its reports.
+# the source lines in its reports; equal calls at different lines must stay different ones.
 function(mm_simulate_kernels target)
+  set(options -xc++ -g -fno-optimize-sibling-calls -Wno-unknown-pragmas)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    list(APPEND options -fno-crossjumping -fno-tree-tail-merge)
+  endif()
   foreach(source ${ARGN})
     get_filename_component(path ${source} ABSOLUTE)
     target_sources(${target} PRIVATE ${path})
     set_source_files_properties(${path} PROPERTIES LANGUAGE CXX
-      COMPILE_OPTIONS "-xc++;-g;-fno-optimize-sibling-calls;-Wno-unknown-pragmas")
+      COMPILE_OPTIONS "${options}")
   endforeach()
   target_link_libraries(${target} PRIVATE mm_cxx_options megamoe_sim)
 endfunction()

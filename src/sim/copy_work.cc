@@ -102,7 +102,7 @@ bool load_work::step() {
         r.cta = (int)origin.cta;
         r.warp = (int)origin.warp;
         r.lane = (int)origin.lane;
-        const std::vector<source_line> &lines = m.sources.lines(origin.where);
+        const std::vector<source_line> &lines = source_lines(origin.where);
         if (!lines.empty()) {
             r.file = lines[0].file;
             r.line = lines[0].line;

@@ -14,7 +14,7 @@ MM_DEVICE uint32_t thread_index(void) {
     return sim::thread_index();
 }
 MM_DEVICE uint32_t warp_index(void) {
-    return sim::thread_index() / 32;
+    return sim::warp_index();
 }
 MM_DEVICE uint32_t lane_index(void) {
     return sim::thread_index() % 32;

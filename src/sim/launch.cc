@@ -220,8 +220,12 @@ std::unique_ptr<cta> machine::impl::make_cta(grid &g, const std::shared_ptr<clus
 void machine::impl::thread_ended(thread &t) {
     warp &w = *t.of;
     cta &c = *w.of;
-    if (w.gathered != 0)
-        fail(t, fault::divergence, "the lane ends while others of its warp are at %s", aligned_name(w.gathers));
+    if (w.gathered != 0) {
+        record(&t, fault::divergence,
+               format_text("the lane ends while lanes 0x%08x of its warp are at %s", w.gathered,
+                           gathering_text(w).c_str()));
+        give_up(t);
+    }
     t.ended = true;
     w.ended |= 1u << t.lane;
     progress++;

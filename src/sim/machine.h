@@ -10,7 +10,6 @@
 #include "sim/model.h"
 #include "sim/random.h"
 #include "sim/schedule.h"
-#include "sim/where.h"
 
 namespace sim {
 
@@ -58,7 +57,6 @@ struct machine::impl {
     const struct options options;
     struct counters counters;
     std::vector<report> reports;
-    source_map sources;
     bool stopped = false; /* by a fault */
 
     /* Choices (schedule.cc, scheduler.cc). */
@@ -152,6 +150,8 @@ thread &enter(const void *where);
 std::string format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "CTA 3 warp 5 (push)" */
 std::string warp_name(const warp &w);
+/* "a shuffle, kernels/tile.cuh:80": what lanes of the warp are gathering for, and where. */
+std::string gathering_text(const warp &w);
 /* The operation at which an actor's clock last advanced until then. */
 const void *place_at(const actor_info &info, uint32_t clock);
 /* Where an actor was at a clock: its name and the source line of the operation. */

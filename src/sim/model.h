@@ -38,6 +38,7 @@ enum class wait_for : uint8_t {
 /* Aligned operations: what lanes must come to together. */
 enum class aligned : uint8_t {
     NONE,
+    WARP_INDEX,
     WARP_SYNC,
     SHUFFLE,
     BALLOT,
@@ -123,7 +124,8 @@ struct warp {
     /* The aligned operation that lanes are gathering for. */
     uint32_t gathered = 0;
     aligned gathers = aligned::NONE;
-    uint64_t signature = 0; /* what must be equal in all lanes */
+    const void *gathers_at = nullptr; /* return address in the lane that came first */
+    uint64_t signature = 0;           /* what must be equal in all lanes */
     uint64_t given[32] = {};
     uint32_t result[32] = {};
     uint32_t matrices[32][4] = {};

@@ -19,6 +19,7 @@ enum scope { GPU, WHOLE };
 enum memory_order { RELAXED, RELEASE, ACQUIRE_RELEASE };
 
 uint32_t thread_index();
+uint32_t warp_index();
 uint32_t cta_index();
 uint32_t cta_count();
 uint32_t cluster_rank();

@@ -80,7 +80,7 @@ std::string warp_waits(const warp &w) {
                 lanes++;
             }
         }
-        const std::string source = w.home->sources.text(t.where);
+        const std::string source = source_text(t.where);
         text += format_text("\n    device %u %s: lane %u%s %s%s%s%s", w.of->of->device, warp_name(w).c_str(), t.lane,
                             lanes > 1 ? format_text(" and %u more", lanes - 1).c_str() : "", wait_text(t.waits),
                             wait_details(t).c_str(), source.empty() ? "" : ", ", source.c_str());
@@ -100,10 +100,15 @@ const char *fault_name(fault kind) {
 
 const char *aligned_name(aligned what) {
     static const char *const names[] = {
-        "nothing",      "warp_sync",      "a shuffle",    "warp_ballot",    "elect_one",      "cta_sync",
-        "barrier_sync", "barrier_arrive", "cluster_sync", "registers_give", "registers_take", "matrix_store",
-        "matrix_load",  "wgmma_bf16",     "wgmma_fence",  "wgmma_commit",   "wgmma_wait"};
+        "nothing",      "warp_index",   "warp_sync",      "a shuffle",    "warp_ballot",    "elect_one",
+        "cta_sync",     "barrier_sync", "barrier_arrive", "cluster_sync", "registers_give", "registers_take",
+        "matrix_store", "matrix_load",  "wgmma_bf16",     "wgmma_fence",  "wgmma_commit",   "wgmma_wait"};
     return names[(int)what];
+}
+
+std::string gathering_text(const warp &w) {
+    const std::string source = source_text(w.gathers_at);
+    return aligned_name(w.gathers) + (source.empty() ? "" : ", " + source);
 }
 
 std::string describe(const report &r) {
@@ -161,7 +166,7 @@ std::string actor_name(machine::impl &m, const epoch &e) {
     std::string text = info.name;
     if (!e.has(ASYNC))
         text += " lane " + std::to_string(e.lane);
-    const std::string source = m.sources.text(place_at(info, e.clock));
+    const std::string source = source_text(place_at(info, e.clock));
     if (!source.empty())
         text += (e.has(ASYNC) ? ", issued at " : ", after ") + source;
     return text;
@@ -177,7 +182,7 @@ void machine::impl::record(const thread *t, fault kind, std::string message, con
         r.warp = (int)t->of->index;
         r.lane = t->lane;
         r.role = role_of(*t->of);
-        const std::vector<source_line> &lines = sources.lines(where != nullptr ? where : t->where);
+        const std::vector<source_line> &lines = source_lines(where != nullptr ? where : t->where);
         if (!lines.empty()) {
             r.file = lines[0].file;
             r.line = lines[0].line;

@@ -31,7 +31,7 @@ namespace sim {
 enum class fault {
     deadlock,      /* nobody can progress */
     step_limit,    /* options.step_limit reached */
-    divergence,    /* lanes of a warp came to different aligned operations, or one has ended */
+    divergence,    /* lanes of a warp came to different aligned operations, or calls of one, or a lane has ended */
     race,          /* unordered accesses to the same bytes, one of which writes */
     uninitialised, /* a read of bytes that nobody wrote */
     proxy,         /* ordered, but a proxy fence is missing between an ordinary write and the async proxy */

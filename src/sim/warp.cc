@@ -3,19 +3,23 @@
 
 #include "sim/gather.h"
 #include "sim/operations.h"
+#include "sim/where.h"
 
 namespace sim {
 
-bool gather(thread &t, aligned what, uint64_t signature) {
+bool gather_unordered(thread &t, aligned what, uint64_t signature) {
     warp &w = *t.of;
     if (w.ended != 0)
         fail(t, fault::divergence, "%s, but lanes 0x%08x of the warp have ended", aligned_name(what), w.ended);
     if (w.gathered == 0) {
         w.gathers = what;
+        w.gathers_at = t.where;
         w.signature = signature;
-    } else if (w.gathers != what) {
-        fail(t, fault::divergence, "the lane comes to %s while lanes 0x%08x of its warp are at %s", aligned_name(what),
-             w.gathered, aligned_name(w.gathers));
+    } else if (w.gathers != what || !same_source(w.gathers_at, t.where)) {
+        w.home->record(&t, fault::divergence,
+                       format_text("the lane comes to %s while lanes 0x%08x of its warp are at %s", aligned_name(what),
+                                   w.gathered, gathering_text(w).c_str()));
+        give_up(t);
     } else if (w.signature != signature) {
         fail(t, fault::divergence, "the lane comes to %s with other arguments than lanes 0x%08x of its warp",
              aligned_name(what), w.gathered);
@@ -26,7 +30,13 @@ bool gather(thread &t, aligned what, uint64_t signature) {
         return false;
     }
     w.gathered = 0;
-    meet(w, t.where);
+    return true;
+}
+
+bool gather(thread &t, aligned what, uint64_t signature) {
+    if (!gather_unordered(t, what, signature))
+        return false;
+    meet(*t.of, t.where);
     return true;
 }
 
@@ -45,6 +55,13 @@ void wait_together(thread &t, wait_for what) {
 uint32_t thread_index() {
     const thread &t = current();
     return t.of->index * 32 + t.lane;
+}
+
+uint32_t warp_index() {
+    thread &t = enter(__builtin_return_address(0));
+    if (gather_unordered(t, aligned::WARP_INDEX, 0))
+        part(t);
+    return t.of->index;
 }
 
 uint32_t cta_index() {

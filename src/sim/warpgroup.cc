@@ -8,6 +8,7 @@
 #include "sim/gather.h"
 #include "sim/operations.h"
 #include "sim/report.h"
+#include "sim/where.h"
 
 namespace sim {
 
@@ -155,8 +156,8 @@ std::string warpgroup::issue(warp &w, const product &p, float *const (&d)[32], c
     issued &i = pending[at];
     if (i.what.a.descriptor != p.a.descriptor || i.what.b.descriptor != p.b.descriptor ||
         i.what.a.mn_major != p.a.mn_major || i.what.b.mn_major != p.b.mn_major || i.what.columns != p.columns ||
-        i.what.accumulate != p.accumulate || i.group != group)
-        return "the warps of a warpgroup come to different wgmmas";
+        i.what.accumulate != p.accumulate || i.group != group || !same_source(i.where, where))
+        return "the warps of a warpgroup come to different wgmmas, one of them at " + source_text(i.where);
     accumulators &a = *i.into;
     *kind = fault::accumulator;
     for (unsigned lane = 0; lane < 32; lane++) {

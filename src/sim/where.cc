@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 namespace sim {
 
@@ -79,16 +81,26 @@ std::vector<source_line> look_up(const void *return_address) {
 
 } // namespace
 
-const std::vector<source_line> &source_map::lines(const void *return_address) {
+const std::vector<source_line> &source_lines(const void *return_address) {
+    static std::mutex mutex;
+    static std::map<const void *, std::vector<source_line>> known;
+    std::lock_guard<std::mutex> held(mutex);
     const auto at = known.find(return_address);
     return at != known.end() ? at->second : known[return_address] = look_up(return_address);
 }
 
-std::string source_map::text(const void *return_address) {
+std::string source_text(const void *return_address) {
     std::string text;
-    for (const source_line &l : lines(return_address))
+    for (const source_line &l : source_lines(return_address))
         text += (text.empty() ? "" : ", from ") + l.file + ":" + std::to_string(l.line);
     return text;
+}
+
+bool same_source(const void *return_address, const void *other) {
+    if (return_address == other)
+        return true;
+    const std::vector<source_line> &one = source_lines(return_address), &two = source_lines(other);
+    return one.empty() || two.empty() || one == two;
 }
 
 } // namespace sim

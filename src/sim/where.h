@@ -2,7 +2,6 @@
 #ifndef SIM_WHERE_H
 #define SIM_WHERE_H
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -11,20 +10,20 @@ namespace sim {
 struct source_line {
     std::string file; /* its last two parts: "kernels/down.cu" */
     int line = 0;
+    bool operator==(const source_line &other) const { return line == other.line && file == other.file; }
 };
 
-/* Remembers what it has looked up. */
-class source_map {
-  public:
-    /* The line of the call that returns to this address, then the lines that it was inlined into, without those of the
-     * isa functions themselves. Empty where there is no debug information, or no addr2line to read it. */
-    const std::vector<source_line> &lines(const void *return_address);
-    /* "down.cu:12, from down.cu:80"; empty like `lines`. */
-    std::string text(const void *return_address);
+/* The line of the call that returns to this address, then the lines that it was inlined into, without those of the isa
+ * functions themselves. Empty where there is no debug information, or no addr2line to read it. Remembered from then on,
+ * for all machines of the process. */
+const std::vector<source_line> &source_lines(const void *return_address);
 
-  private:
-    std::map<const void *, std::vector<source_line>> known;
-};
+/* "kernels/down.cu:12, from kernels/down.cu:80"; empty like `source_lines`. */
+std::string source_text(const void *return_address);
+
+/* Whether both addresses are of one call in the source, which the compiler may have made copies of. Also where that
+ * can't be told. */
+bool same_source(const void *return_address, const void *other);
 
 } // namespace sim
 

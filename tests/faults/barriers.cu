@@ -78,8 +78,8 @@ MM_KERNEL(phases_skipped, plant, 64) {
         } else {
             if (!p.planted || i % 2 == 0)
                 wait_phase(bar, i & 1);
-            store_u32(p.out + 128 * i + 4 * lane_index(),
-                      smem_load_u32(bar + DATA + 4 * lane_index())); /* here: phases_skipped */
+            const uint32_t seen = smem_load_u32(bar + DATA + 4 * lane_index()); /* here: phases_skipped */
+            store_u32(p.out + 128 * i + 4 * lane_index(), seen);
             mbarrier_arrive(go);
         }
     }
@@ -131,6 +131,32 @@ MM_KERNEL(lanes_diverge, plant, 32) {
     else
         value += warp_shuffle_xor(value, 1); /* here: lanes_diverge */
     store_u32(p.out + 4 * lane_index(), value);
+}
+
+/* Half the warp votes in a branch of its own while the others go on. */
+MM_KERNEL(vote_in_branch, plant, 32) {
+    uint32_t votes = 0;
+    if (!p.planted || lane_index() < 16)
+        votes = warp_ballot(true); /* here: vote_in_branch */
+    warp_sync();                   /* here: vote_in_branch */
+    store_u32(p.out + 4 * lane_index(), votes);
+}
+
+/* One operation with the same arguments, but called in two places. */
+MM_KERNEL(votes_at_two_places, plant, 32) {
+    uint32_t votes;
+    if (p.planted && lane_index() < 16)
+        votes = warp_ballot(true); /* here: votes_at_two_places */
+    else
+        votes = warp_ballot(true); /* here: votes_at_two_places */
+    store_u32(p.out + 4 * lane_index(), votes);
+}
+
+/* The warp's index is not a lane's alone to ask for. */
+MM_KERNEL(index_by_one_lane, plant, 64) {
+    if (!p.planted || lane_index() == 5)
+        store_u32(p.out + 4 * thread_index(), warp_index()); /* here: index_by_one_lane */
+    mbarrier_init_fence();                                   /* here: index_by_one_lane */
 }
 
 /* Of a cluster of two, the second CTA leaves while the first one still sends to it. */

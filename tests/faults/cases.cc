@@ -94,6 +94,8 @@ void add_products(std::vector<fault_case> &all) {
     all.back().kinds.push_back(fault::uninitialised);
     all.push_back(product("operands_overwritten", fault::race));
     all.push_back(product("wrong_swizzle", fault::swizzle));
+    all.push_back(product("products_at_two_places", fault::divergence));
+    all.back().says = {"different wgmmas", "faults/products.cu:"};
     all.push_back(product("misaligned_operand", fault::descriptor));
     all.push_back(product("operand_out_of_bounds", fault::descriptor));
     all.push_back(product("accumulators_written", fault::accumulator));
@@ -125,6 +127,12 @@ void add_barriers(std::vector<fault_case> &all) {
     all.back().ctas_named.push_back(-1);
     all.push_back(in_cta("lane_missing", 32, fault::divergence, {0}));
     all.push_back(in_cta("lanes_diverge", 32, fault::divergence, {0}));
+    all.push_back(in_cta("vote_in_branch", 32, fault::divergence, {0}));
+    all.back().says = {"warp_ballot", "warp_sync", "faults/barriers.cu:"};
+    all.push_back(in_cta("votes_at_two_places", 32, fault::divergence, {0}));
+    all.back().says = {"comes to warp_ballot", "at warp_ballot, faults/barriers.cu:"};
+    all.push_back(in_cta("index_by_one_lane", 64, fault::divergence, {0, 1}));
+    all.back().says = {"warp_index"};
     all.push_back(between_ctas("peer_left_early", fault::lifetime));
     all.back().cluster = 2;
     all.back().always = false;

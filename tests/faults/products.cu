@@ -125,6 +125,24 @@ MM_KERNEL(operand_out_of_bounds, plant, 128) {
     store_first(p, d[0]);
 }
 
+/* Two warps come to one product, two to another with the same operands. */
+MM_KERNEL(products_at_two_places, plant, 128) {
+    const tiles t = tiles_at(smem_base());
+    load_tiles(t, &p.swizzled);
+    wait_phase(t.bar, 0);
+    float d[64];
+    const wgmma_operand a = wgmma_operand_at<K_MAJOR>(t.a), b = wgmma_operand_at<K_MAJOR>(t.b);
+    wgmma_fence();
+    if (p.planted && warp_index() < 2)
+        wgmma_bf16<K_MAJOR, K_MAJOR>(d, a, b, 0); /* here: products_at_two_places */
+    else
+        wgmma_bf16<K_MAJOR, K_MAJOR>(d, a, b, 0); /* here: products_at_two_places */
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_settle(d);
+    store_first(p, d[0]);
+}
+
 /* The accumulators are changed while the product is under way. */
 MM_KERNEL(accumulators_written, plant, 128) {
     const tiles t = tiles_at(smem_base());
