@@ -128,34 +128,26 @@ mmoe_status mm_cuda_dx(struct mm_cuda_call *call) {
 
 /* ---- Gradients of the weights ---- */
 
-/* a^T b over each expert's rows, into one output, or into two whose operands `a` lie side by side. */
+/* One launch: a^T b over each expert's rows, into one output, or into two whose operands `a` lie side by side. */
 struct outer_product {
     struct mm_pool_view a, b;
     const mmoe_tensor *out[2]; /* the second one may be NULL */
     const char *name[2];
 };
 
-/* Products of one kind of output are launched together. */
-static struct wgrad_product *next_product(const struct mm_cuda_call *call, enum mm_cuda_kernel kernel,
-                                          int32_t accumulate, struct mm_cuda_wgrads *wgrads) {
-    struct mm_cuda_wgrad_launch *launch = &wgrads->launches[wgrads->count > 0 ? wgrads->count - 1 : 0];
-    if (wgrads->count == 0 || launch->kernel != kernel || launch->params.count == WGRAD_PRODUCTS) {
-        launch = &wgrads->launches[wgrads->count++];
-        launch->kernel = kernel;
-        launch->params =
-            (struct wgrad_params){.segments = segments_of(call), .accumulate = (uint32_t)accumulate, .count = 0};
-    }
-    return &launch->params.products[launch->params.count++];
-}
-
-static mmoe_status add_product(struct mm_cuda_call *call, const struct outer_product *product, int32_t accumulate,
-                               struct mm_cuda_wgrads *wgrads) {
+static mmoe_status add_launch(struct mm_cuda_call *call, const struct outer_product *product, int32_t accumulate,
+                              struct mm_cuda_wgrads *wgrads) {
     const mmoe_tensor *first = product->out[0];
-    const enum mm_cuda_kernel kernel = first->dtype == MMOE_F32 ? MM_KERNEL_WGRAD_F32 : MM_KERNEL_WGRAD_BF16;
-    struct wgrad_product *params = next_product(call, kernel, accumulate, wgrads);
-    params->m = (uint32_t)first->shape[1];
-    params->n = (uint32_t)first->shape[2];
-    params->outputs = product->out[1] != NULL ? 2 : 1;
+    struct mm_cuda_wgrad_launch *next = &wgrads->launches[wgrads->count++];
+    struct wgrad_params *params = &next->params;
+    next->kernel = first->dtype == MMOE_F32 ? MM_KERNEL_WGRAD_F32 : MM_KERNEL_WGRAD_BF16;
+    *params = (struct wgrad_params){
+        .segments = segments_of(call),
+        .m = (uint32_t)first->shape[1],
+        .n = (uint32_t)first->shape[2],
+        .outputs = product->out[1] != NULL ? 2 : 1,
+        .accumulate = (uint32_t)accumulate,
+    };
     mmoe_status status = mm_map_row_blocks(call, &product->a, &params->a);
     if (status == MMOE_OK) {
         status = mm_map_row_blocks(call, &product->b, &params->b);
@@ -169,7 +161,7 @@ static mmoe_status add_product(struct mm_cuda_call *call, const struct outer_pro
 static mmoe_status add_half(struct mm_cuda_call *call, enum mm_half half, const mmoe_tensor *out, const char *name,
                             int32_t accumulate, struct mm_cuda_wgrads *wgrads) {
     const struct outer_product product = {mm_dgrad_view(call, half), mm_x_view(call), {out, NULL}, {name, NULL}};
-    return mm_wanted(out) ? add_product(call, &product, accumulate, wgrads) : MMOE_OK;
+    return mm_wanted(out) ? add_launch(call, &product, accumulate, wgrads) : MMOE_OK;
 }
 
 /* Together when that is one kind of output, which reads x once. */
@@ -178,7 +170,7 @@ static mmoe_status add_gate_up(struct mm_cuda_call *call, const mmoe_backward_ar
     if (mm_wanted(&args->dgate) && mm_wanted(&args->dup) && args->dgate.dtype == args->dup.dtype) {
         const struct outer_product both = {
             mm_dgrad_view(call, MM_BOTH), mm_x_view(call), {&args->dgate, &args->dup}, {"dgate", "dup"}};
-        return add_product(call, &both, args->accumulate, wgrads);
+        return add_launch(call, &both, args->accumulate, wgrads);
     }
     mmoe_status status = add_half(call, MM_GATE, &args->dgate, "dgate", args->accumulate, wgrads);
     return status == MMOE_OK ? add_half(call, MM_UP, &args->dup, "dup", args->accumulate, wgrads) : status;
@@ -188,7 +180,7 @@ mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_arg
                               struct mm_cuda_wgrads *wgrads) {
     const struct outer_product down = {mm_dy_view(call), mm_h_view(call), {&args->ddown, NULL}, {"ddown", NULL}};
     *wgrads = (struct mm_cuda_wgrads){.count = 0};
-    mmoe_status status = mm_wanted(&args->ddown) ? add_product(call, &down, args->accumulate, wgrads) : MMOE_OK;
+    mmoe_status status = mm_wanted(&args->ddown) ? add_launch(call, &down, args->accumulate, wgrads) : MMOE_OK;
     return status == MMOE_OK ? add_gate_up(call, args, wgrads) : status;
 }
 

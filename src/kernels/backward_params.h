@@ -57,24 +57,15 @@ struct backward_params {
 #define GIVEN_OFFSET FUSED_SMEM_BYTES
 #define BACKWARD_SMEM_BYTES (GIVEN_OFFSET + 8 * (TILE_COLUMNS / 64))
 
-/* Gradients of weights, a^T b over each expert's rows: dW2 = dy^T (w*h), [H, I]; dW1 and dW3 = (dg, du)^T x, [I, H]
- * each.
- */
-struct wgrad_product {
+/* Weight gradients a^T b over an expert's rows: dW2 = dy^T (w*h), [H, I]; dW1 and dW3 = (dg, du)^T x, [I, H] each. */
+struct wgrad_params {
     struct tensor_map a;      /* [R, M] bf16 as {64, R, M/64}, strides {M, 64}, box {64, 64, 2} */
     struct tensor_map b;      /* [R, N] bf16, likewise, box {64, 64, 2} */
     struct weight_map out[2]; /* {N, m, El}, bf16: box {64, 16, 1}, fp32: {32, 16, 1}; the second one: of dW3 */
-    uint32_t m;               /* rows of one output: H, or I */
-    uint32_t n;               /* columns: I, or H */
-    uint32_t outputs;         /* 1: dW2; 2: dW1 and dW3, whose a lie side by side in the pool */
-};
-
-#define WGRAD_PRODUCTS 2u /* most */
-
-struct wgrad_params {
-    struct wgrad_product products[WGRAD_PRODUCTS];
-    uint32_t count; /* of them */
     struct row_segments segments;
+    uint32_t m;          /* rows of one output: H, or I */
+    uint32_t n;          /* columns: I, or H */
+    uint32_t outputs;    /* 1: dW2; 2: dW1 and dW3, whose a lie side by side in the pool */
     uint32_t accumulate; /* 1: added to what is there; 0: overwritten */
 
     uint32_t in_call;         /* 0: the rest is not used. Of a call that has failed nothing is made */

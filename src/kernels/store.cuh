@@ -1,29 +1,26 @@
 /* The consumers' way out: a warp stages pieces of 16 rows x 128 bytes in shared memory and stores them with the tensor
- * copy engine, some in turn. Lane 0 issues and waits. */
+ * copy engine, two in turn. Lane 0 issues and waits. */
 #ifndef MM_KERNELS_STORE_CUH
 #define MM_KERNELS_STORE_CUH
 
 #include "kernels/tile.cuh"
 
-template <uint32_t count> struct staged_pieces {
+struct staging {
     smem_t base;
     uint32_t turn;
 };
-
-/* Where the ring has STAGES. */
-typedef staged_pieces<PIECES> staging;
 
 MM_DEVICE staging staging_begin(void) {
     return {smem_base() + STAGING_OFFSET + consumer_warp() * PIECES * PIECE_BYTES, 0};
 }
 
 /* A piece that no earlier store still reads. */
-template <uint32_t count> MM_DEVICE smem_t staging_take(staged_pieces<count> &s) {
+MM_DEVICE smem_t staging_take(staging &s) {
     if (lane_index() == 0)
-        bulk_wait_read<count - 1>();
+        bulk_wait_read<PIECES - 1>();
     warp_sync();
     const smem_t piece = s.base + s.turn * PIECE_BYTES;
-    s.turn = (s.turn + 1) % count;
+    s.turn = (s.turn + 1) % PIECES;
     return piece;
 }
 

@@ -58,13 +58,11 @@ MM_DEVICE void stage_release(uint32_t stage) {
 }
 
 /* The ring of the kernels that work in clusters, for multiply(). */
-template <uint32_t stages> struct cluster_ring {
-    static constexpr uint32_t count = stages;
+struct cluster_stages {
+    static constexpr uint32_t count = STAGES;
     MM_DEVICE smem_t full(uint32_t stage) { return full_barrier(stage); }
     MM_DEVICE void release(uint32_t stage) { stage_release(stage); }
 };
-
-typedef cluster_ring<STAGES> cluster_stages;
 
 MM_DEVICE void barriers_init(void) {
     for (uint32_t stage = 0; stage < STAGES; stage++) {

@@ -13,27 +13,16 @@
 #include "kernels/sum_results.cuh"
 
 struct wgrad_task {
-    uint32_t expert, product, output;
+    uint32_t expert, output;
     int32_t row, column; /* of the tile in the output; may lie past the end */
     int32_t a_column;    /* of the tile's rows in the pool of a */
     int32_t first_row;   /* of the contraction */
     uint32_t steps;
 };
 
-/* Of one expert. */
-struct wgrad_tiles {
-    uint32_t rows, row_pairs, columns;
-};
-
-MM_DEVICE wgrad_tiles wgrad_tiles_of(const wgrad_product &product) {
-    const uint32_t rows = (product.m + TILE_ROWS - 1) / TILE_ROWS;
-    return {rows, (product.outputs * rows + 1) / 2, (product.n + TILE_COLUMNS - 1) / TILE_COLUMNS};
-}
-
 struct wgrad_walk {
-    uint32_t round, units;
-    uint32_t first_units, expert_units; /* of an expert: of its first product, of all */
-    bool spoils;                        /* no sums: the tiles become NaN */
+    uint32_t round, units, row_tiles, row_pairs, column_tiles;
+    bool spoils; /* no sums: the tiles become NaN */
 };
 
 /* What a launch has to do, from how its call has gone so far. */
@@ -56,15 +45,13 @@ MM_DEVICE void note_adding(const wgrad_params &p) {
 }
 
 MM_DEVICE wgrad_walk wgrad_walk_begin(const wgrad_params &p) {
-    const wgrad_purpose purpose = purpose_of(p);
     wgrad_walk walk = {};
+    walk.row_tiles = (p.m + TILE_ROWS - 1) / TILE_ROWS;
+    walk.row_pairs = (p.outputs * walk.row_tiles + 1) / 2;
+    walk.column_tiles = (p.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const wgrad_purpose purpose = purpose_of(p);
     walk.spoils = purpose == WGRAD_SPOIL;
-    for (uint32_t i = 0; i < p.count; i++) {
-        const wgrad_tiles tiles = wgrad_tiles_of(p.products[i]);
-        walk.expert_units += tiles.row_pairs * tiles.columns;
-        walk.first_units = i == 0 ? walk.expert_units : walk.first_units;
-    }
-    walk.units = purpose == WGRAD_NOTHING ? 0 : p.segments.experts * walk.expert_units;
+    walk.units = purpose == WGRAD_NOTHING ? 0 : p.segments.experts * walk.row_pairs * walk.column_tiles;
     return walk;
 }
 
@@ -80,30 +67,22 @@ MM_DEVICE uint32_t expert_in_turn(const wgrad_walk &walk, const row_segments &se
     return segments.by_rows == nullptr || walk.spoils ? turn : load_u32(segments.by_rows + turn);
 }
 
-/* This CTA's tile of unit `unit` of an expert. */
-MM_DEVICE void find_tile(const wgrad_walk &walk, const wgrad_params &p, uint32_t unit, wgrad_task &task) {
-    task.product = unit >= walk.first_units;
-    const wgrad_product &product = p.products[task.product];
-    const wgrad_tiles tiles = wgrad_tiles_of(product);
-    const uint32_t in_product = unit - task.product * walk.first_units;
-    const uint32_t row_tile = 2 * (in_product / tiles.columns) + cluster_rank();
-    task.output = row_tile >= tiles.rows && product.outputs > 1;
-    task.row = (int32_t)((row_tile - task.output * tiles.rows) * TILE_ROWS);
-    task.a_column = task.row + (int32_t)(task.output * product.m);
-    task.column = (int32_t)(in_product % tiles.columns * TILE_COLUMNS);
-}
-
 MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_task &task) {
-    const uint32_t clusters = cta_count() / CLUSTER_CTAS;
+    const uint32_t per_expert = walk.row_pairs * walk.column_tiles, clusters = cta_count() / CLUSTER_CTAS;
     while (walk.round * clusters < walk.units) {
         const uint32_t unit = unit_of_round(walk.round++);
         if (unit >= walk.units)
             continue;
-        task.expert = expert_in_turn(walk, p.segments, unit / walk.expert_units);
+        task.expert = expert_in_turn(walk, p.segments, unit / per_expert);
         const uint32_t used = load_u32(p.segments.used_rows + task.expert);
         if (used == 0 && p.accumulate)
             continue;
-        find_tile(walk, p, unit % walk.expert_units, task);
+        const uint32_t in_expert = unit % per_expert;
+        const uint32_t row_tile = 2 * (in_expert / walk.column_tiles) + cluster_rank();
+        task.output = row_tile >= walk.row_tiles && p.outputs > 1;
+        task.row = (int32_t)((row_tile - task.output * walk.row_tiles) * TILE_ROWS);
+        task.a_column = task.row + (int32_t)(task.output * p.m);
+        task.column = (int32_t)(in_expert % walk.column_tiles * TILE_COLUMNS);
         task.first_row = (int32_t)load_u32(p.segments.first_row + task.expert);
         task.steps = walk.spoils ? 0 : (used + TILE_DEPTH - 1) / TILE_DEPTH;
         return true;
@@ -111,32 +90,27 @@ MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_ta
     return false;
 }
 
-MM_DEVICE weight_view output_of(const wgrad_params &p, const wgrad_task &task) {
-    return weight_of(p.products[task.product].out[task.output], task.expert);
-}
-
-template <typename stages> MM_DEVICE void produce(const wgrad_params &p) {
+MM_DEVICE void produce(const wgrad_params &p) {
     ring at = {0, 1};
     wgrad_walk walk = wgrad_walk_begin(p);
     wgrad_task task;
     while (wgrad_walk_next(walk, p, task)) {
-        const wgrad_product &product = p.products[task.product];
         for (uint32_t step = 0; step < task.steps; step++) {
             const smem_t bar = stage_expect(at, STAGE_BYTES), stage = stage_address(at.stage);
             const int32_t row = task.first_row + (int32_t)step * TILE_DEPTH;
-            tma_load<3>(stage, &product.a, bar, {0, row, task.a_column / 64});
-            tma_load<3>(stage + STAGE_A_BYTES + cluster_rank() * 2 * BLOCK_BYTES, &product.b, bar,
+            tma_load<3>(stage, &p.a, bar, {0, row, task.a_column / 64});
+            tma_load<3>(stage + STAGE_A_BYTES + cluster_rank() * 2 * BLOCK_BYTES, &p.b, bar,
                         {0, row, task.column / 64 + (int32_t)cluster_rank() * 2}, BOTH_CTAS);
-            ring_next<stages::count>(at);
+            ring_next(at);
         }
     }
 }
 
 /* One word to the warp's 16 rows of a tile, in pieces of `columns`: zeros are the gradient of an expert without rows.
  */
-template <typename pieces>
-MM_DEVICE void store_words(const wgrad_params &p, const wgrad_task &task, int32_t columns, uint32_t word, pieces &out) {
-    const weight_view view = output_of(p, task);
+MM_DEVICE void store_words(const wgrad_params &p, const wgrad_task &task, int32_t columns, uint32_t word,
+                           staging &out) {
+    const weight_view view = weight_of(p.out[task.output], task.expert);
     const int32_t row = task.row + (int32_t)warp_row();
     for (int32_t column = 0; column < TILE_COLUMNS; column += columns) {
         const smem_t piece = staging_take(out);
@@ -151,8 +125,8 @@ MM_DEVICE void store_words(const wgrad_params &p, const wgrad_task &task, int32_
 
 /* The consumers' tasks. Pieces hold `piece_columns`, `nan` is a word of them that holds no number; epilogue(d, task)
  * takes a tile's sums out. */
-template <typename stages, typename pieces, typename tile_epilogue>
-MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint32_t nan, pieces &out,
+template <typename tile_epilogue>
+MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint32_t nan, staging &out,
                              const tile_epilogue &epilogue) {
     ring at = {0, 0};
     wgrad_walk walk = wgrad_walk_begin(p);
@@ -165,7 +139,7 @@ MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint3
             store_words(p, task, piece_columns, walk.spoils ? nan : 0, out);
             continue;
         }
-        multiply<MN_MAJOR, MN_MAJOR, stages>(d, at, task.steps);
+        multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
         epilogue(d, task);
     }
     bulk_wait<0>();
@@ -206,15 +180,15 @@ MM_DEVICE void sum_meanwhile(const wgrad_params &p) {
     sum_tokens<1>(p.call, p.dx, [] { return has_loaded_all(); });
 }
 
-template <typename stages> MM_DEVICE void produce_and_tell(const wgrad_params &p) {
-    produce<stages>(p);
+MM_DEVICE void produce_and_tell(const wgrad_params &p) {
+    produce(p);
     mbarrier_arrive(all_loaded());
 }
 
-template <typename stages, typename consumer> MM_DEVICE void wgrad_run(const wgrad_params &p, const consumer &consume) {
+template <typename consumer> MM_DEVICE void wgrad_run(const wgrad_params &p, const consumer &consume) {
     if (thread_index() == 0)
         mbarrier_init(all_loaded(), 1);
-    gemm_run<88, 208>([&] { produce_and_tell<stages>(p); }, consume, [&] { sum_meanwhile(p); });
+    gemm_run<88, 208>([&] { produce_and_tell(p); }, consume, [&] { sum_meanwhile(p); });
 }
 
 #endif

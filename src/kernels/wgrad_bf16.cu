@@ -32,7 +32,7 @@ MM_DEVICE void wait_old(old_pieces &old) {
 }
 
 MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgrad_task &task, old_pieces &old) {
-    const weight_view view = output_of(p, task);
+    const weight_view view = weight_of(p.out[task.output], task.expert);
     const int32_t row = task.row + (int32_t)warp_row();
     if (p.accumulate)
         prefetch_old(old, 0, view, task.column, row);
@@ -70,10 +70,10 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 
 MM_DEVICE void consume(const wgrad_params &p) {
     old_pieces old = old_pieces_begin();
-    wgrad_consume<cluster_stages>(p, 64, 0x7fc07fc0, old.out,
-                                  [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
+    wgrad_consume(p, 64, 0x7fc07fc0, old.out,
+                  [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
 }
 
 MM_KERNEL(mm_wgrad_bf16, wgrad_params, CTA_THREADS) {
-    wgrad_run<cluster_stages>(p, [&] { consume(p); });
+    wgrad_run(p, [&] { consume(p); });
 }

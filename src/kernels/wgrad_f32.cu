@@ -3,16 +3,6 @@
 
 #define PIECE_COLUMNS 32
 
-/* A tile has twice as many bytes as in bf16: a stage less, and more pieces on their way out. */
-typedef cluster_ring<STAGES - 1> f32_stages;
-#define F32_PIECES (PIECES + STAGE_BYTES / (CONSUMER_WARPS * PIECE_BYTES))
-
-typedef staged_pieces<F32_PIECES> f32_staging;
-
-MM_DEVICE f32_staging f32_staging_begin(void) {
-    return {smem_base() + (STAGES - 1) * STAGE_BYTES + consumer_warp() * F32_PIECES * PIECE_BYTES, 0};
-}
-
 /* Writes the 16 x 32 piece whose first column group is `group`, in the 128-byte swizzle. Neighbouring rows go to the
  * piece's halves in opposite order, so that the eight threads of two rows meet no bank twice. */
 MM_DEVICE void stage_f32(const float (&d)[128], uint32_t group, smem_t piece) {
@@ -37,8 +27,8 @@ MM_DEVICE void stage_f32(const float (&d)[128], uint32_t group, smem_t piece) {
     }
 }
 
-MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgrad_task &task, f32_staging &out) {
-    const weight_view view = output_of(p, task);
+MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgrad_task &task, staging &out) {
+    const weight_view view = weight_of(p.out[task.output], task.expert);
     const int32_t row = task.row + (int32_t)warp_row();
 #pragma unroll
     for (uint32_t part = 0; part < TILE_COLUMNS / PIECE_COLUMNS; part++) {
@@ -56,11 +46,11 @@ MM_DEVICE void epilogue(const float (&d)[128], const wgrad_params &p, const wgra
 }
 
 MM_DEVICE void consume(const wgrad_params &p) {
-    f32_staging out = f32_staging_begin();
-    wgrad_consume<f32_stages>(p, PIECE_COLUMNS, 0x7fc00000, out,
-                              [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, out); });
+    staging out = staging_begin();
+    wgrad_consume(p, PIECE_COLUMNS, 0x7fc00000, out,
+                  [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, out); });
 }
 
 MM_KERNEL(mm_wgrad_f32, wgrad_params, CTA_THREADS) {
-    wgrad_run<f32_stages>(p, [&] { consume(p); });
+    wgrad_run(p, [&] { consume(p); });
 }
