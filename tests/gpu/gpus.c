@@ -13,6 +13,18 @@ int gpus_least(void) {
     return rig_simulated() ? gpus_most : 2;
 }
 
+void gpus_two_at_small_size(void) {
+    if (rig_small() && gpus_most > 2) {
+        print_message("not run on %d GPUs at small size\n", gpus_most);
+        skip();
+    }
+}
+
+void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens) {
+    for (int r = 0; r < world; r++)
+        tokens[r] = r % 4 == 1 ? (most > 0 ? most - 1 : 0) : r % 4 == 2 ? 0 : r % 4 == 3 ? 1 : most;
+}
+
 static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests) {
     gpus_kind = kind;
     return tests.count > 0 ? _cmocka_run_group_tests(name, tests.tests, tests.count, NULL, NULL) : 0;
@@ -37,21 +49,6 @@ int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads)
 void gpus_run(struct rig_batch *batches, int count, const struct rig_options *options) {
     struct rig_world world = rig_world_for(batches, count, gpus_kind);
     rig_run(&world, batches, count, options);
-}
-
-void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options) {
-    const size_t bytes = (size_t)rig_batch_values(batch) * sizeof *batch->y;
-    const int ranks = batch->world;
-    int64_t tokens[MMOE_MAX_WORLD];
-    uint16_t *y = malloc(bytes + 1);
-    memcpy(tokens, batch->tokens, sizeof tokens);
-    memcpy(y, batch->y, bytes);
-    rig_batch_split(batch, 1, &batch->total);
-    gpus_run(batch, 1, options);
-    if (memcmp(y, batch->y, bytes) != 0)
-        fail_msg("y of %d GPUs has other bits than y of one", ranks);
-    rig_batch_split(batch, ranks, tokens);
-    free(y);
 }
 
 bool gpus_ready_make(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready) {

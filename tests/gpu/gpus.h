@@ -20,14 +20,17 @@ int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads)
 
 #define GPUS_TESTS(array) ((struct gpus_tests){array, sizeof(array) / sizeof *(array)})
 
-/* for (int world = gpus_least(); world <= gpus_most; world *= 2) */
 int gpus_least(void);
+#define GPUS_EACH_WORLD(world) (int world = gpus_least(); world <= gpus_most; world *= 2)
+
+/* Ends the running test, and says so, on more than two GPUs at reduced size. */
+void gpus_two_at_small_size(void);
+
+/* T of each rank: `most`, one less, none at all, one, and so on. */
+void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens);
 
 /* Batches one after another on one layer, as gpus_kind says. */
 void gpus_run(struct rig_batch *batches, int count, const struct rig_options *options);
-
-/* The same tokens on one GPU: fails unless y has the same bits there. */
-void gpus_same_on_one(struct rig_batch *batch, const struct rig_options *options);
 
 /* A forward of an exact batch, whose reference has been made: its operands on the rank's device, where they stay from
  * call to call, and what must come out. */

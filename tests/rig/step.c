@@ -296,15 +296,15 @@ bool rig_call_take_backward(struct rig_rank *rank, struct rig_call *call, struct
            take_wanted(rank, call, RIG_DUP, batch->dup + share.first, n);
 }
 
-static bool forward_step(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call,
-                         const struct rig_placed *placed, struct rig_batch *batch) {
+bool rig_call_forward(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call, const struct rig_placed *placed,
+                      struct rig_batch *batch) {
     mmoe_status status = mmoe_forward(layer, &call->forward);
     RIG_TRY(rank, status == MMOE_OK, "forward: %s: %s", mmoe_status_name(status), mmoe_last_error());
     return rig_call_fetch(rank, call, placed) && rig_call_take_forward(rank, call, batch);
 }
 
-static bool backward_step(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call,
-                          const struct rig_placed *placed, struct rig_batch *batch) {
+bool rig_call_backward(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call, const struct rig_placed *placed,
+                       struct rig_batch *batch) {
     mmoe_status status = mmoe_backward(layer, &call->backward);
     RIG_TRY(rank, status == MMOE_OK, "backward: %s: %s", mmoe_status_name(status), mmoe_last_error());
     return rig_call_fetch(rank, call, placed) && rig_call_take_backward(rank, call, batch);
@@ -316,9 +316,9 @@ bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struc
     struct rig_placed placed;
     if (!rig_call_place(rank, &call, &placed) || !rig_poison_scratch(rank, poison))
         return false;
-    bool taken = forward_step(rank, layer, &call, &placed, batch);
+    bool taken = rig_call_forward(rank, layer, &call, &placed, batch);
     if (!options->forward_only)
-        taken = backward_step(rank, layer, &call, &placed, batch) && taken;
+        taken = rig_call_backward(rank, layer, &call, &placed, batch) && taken;
     rig_placed_free(rank, &placed);
     rig_call_free(&call);
     return taken;
@@ -354,9 +354,11 @@ void rig_run(const struct rig_world *world, struct rig_batch *batches, int count
 
 void rig_prove(const struct rig_world *world, struct rig_batch *batches, int count, const struct rig_options *options) {
     static const int poisons[] = {0xff, 0x7f};
-    for (int p = 0; p < 2; p++) {
+    static int turn;
+    const int runs = rig_scaled("poisons, in turn", 2, 1);
+    for (int p = 0; p < runs; p++) {
         struct rig_world poisoned = *world;
-        poisoned.poison = poisons[p];
+        poisoned.poison = poisons[turn++ % 2];
         rig_run(&poisoned, batches, count, options);
         for (int i = 0; i < count; i++)
             rig_compare(&batches[i], options, RIG_BOUND);

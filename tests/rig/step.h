@@ -58,6 +58,13 @@ bool rig_call_untouched(const struct rig_call *call);
 /* Whether every element of a contiguous floating-point operand is NaN. */
 bool rig_operand_is_nan(const struct rig_call *call, enum rig_operand operand);
 
+/* One call with its operands, which have been placed (rig/device.h), and its results into the batch. */
+struct rig_placed;
+bool rig_call_forward(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call, const struct rig_placed *placed,
+                      struct rig_batch *batch);
+bool rig_call_backward(struct rig_rank *rank, mmoe_layer *layer, struct rig_call *call, const struct rig_placed *placed,
+                       struct rig_batch *batch);
+
 /* A forward and its backward, if one is wanted, into the batch. */
 bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struct rig_batch *batch,
               const struct rig_options *options, int poison);
@@ -65,7 +72,8 @@ bool rig_step(struct rig_rank *rank, mmoe_layer *layer, mmoe_saved *saved, struc
 /* Runs the batches one after another on one layer of one group, as `world` says, and leaves results in them. */
 void rig_run(const struct rig_world *world, struct rig_batch *batches, int count, const struct rig_options *options);
 
-/* rig_run under a NaN poison, then under a large finite one, compared with the oracle each time. */
+/* rig_run under a NaN poison, then under a large finite one, compared with the oracle each time. At reduced size, one
+ * run under either in turn. */
 void rig_prove(const struct rig_world *world, struct rig_batch *batches, int count, const struct rig_options *options);
 
 /* A world fit for the batches. */
