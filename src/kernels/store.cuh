@@ -4,6 +4,7 @@
 #define MM_KERNELS_STORE_CUH
 
 #include "kernels/tile.cuh"
+#include "kernels/trace.cuh"
 
 struct staging {
     smem_t base;
@@ -16,8 +17,10 @@ MM_DEVICE staging staging_begin(void) {
 
 /* A piece that no earlier store still reads. */
 MM_DEVICE smem_t staging_take(staging &s) {
+    const uint32_t wait = wait_begins();
     if (lane_index() == 0)
         bulk_wait_read<PIECES - 1>();
+    wait_ends(wait);
     warp_sync();
     const smem_t piece = s.base + s.turn * PIECE_BYTES;
     s.turn = (s.turn + 1) % PIECES;

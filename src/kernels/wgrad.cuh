@@ -90,7 +90,14 @@ MM_DEVICE bool wgrad_walk_next(wgrad_walk &walk, const wgrad_params &p, wgrad_ta
     return false;
 }
 
+/* For a trace: of all that the expert has in this launch. */
+MM_DEVICE uint32_t tile_of(const wgrad_walk &walk, const wgrad_task &task) {
+    const uint32_t row_tile = task.output * walk.row_tiles + (uint32_t)task.row / TILE_ROWS;
+    return row_tile * walk.column_tiles + (uint32_t)task.column / TILE_COLUMNS;
+}
+
 MM_DEVICE void produce(const wgrad_params &p) {
+    open_log(TRACE_LOADER);
     ring at = {0, 1};
     wgrad_walk walk = wgrad_walk_begin(p);
     wgrad_task task;
@@ -103,7 +110,9 @@ MM_DEVICE void produce(const wgrad_params &p) {
                         {0, row, task.column / 64 + (int32_t)cluster_rank() * 2}, BOTH_CTAS);
             ring_next(at);
         }
+        note(p.call.trace, TRACE_LOAD_WGRAD, task.expert, tile_of(walk, task));
     }
+    close_log(p.call.trace, TRACE_LOADER);
 }
 
 /* One word to the warp's 16 rows of a tile, in pieces of `columns`: zeros are the gradient of an expert without rows.
@@ -132,17 +141,21 @@ MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint3
     wgrad_walk walk = wgrad_walk_begin(p);
     wgrad_task task;
     float d[128];
+    open_consumer_log(p.call.trace);
     if (walk.units > 0)
         note_adding(p);
     while (wgrad_walk_next(walk, p, task)) {
         if (task.steps == 0) {
             store_words(p, task, piece_columns, walk.spoils ? nan : 0, out);
-            continue;
+        } else {
+            multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
+            note_together(p.call.trace, TRACE_MULTIPLY_WGRAD, task.expert, tile_of(walk, task));
+            epilogue(d, task);
         }
-        multiply<MN_MAJOR, MN_MAJOR>(d, at, task.steps);
-        epilogue(d, task);
+        note_together(p.call.trace, TRACE_STAGE_WGRAD, task.expert, tile_of(walk, task));
     }
     bulk_wait<0>();
+    close_consumer_log(p.call.trace);
 }
 
 /* ---- Meanwhile ---- */
@@ -172,12 +185,15 @@ MM_DEVICE bool have_arrived(const call_group &group) {
 MM_DEVICE void sum_meanwhile(const wgrad_params &p) {
     if (!p.in_call || p.dx.data == nullptr || purpose_of(p) != WGRAD_SUM)
         return;
+    open_log(own_role());
     while (!have_arrived(p.call.group)) {
         if (has_loaded_all())
             return;
         sleep_ns(LOOK_NS);
     }
+    note(p.call.trace, TRACE_AWAIT_RESULTS);
     sum_tokens<1>(p.call, p.dx, [] { return has_loaded_all(); });
+    close_log(p.call.trace, own_role());
 }
 
 MM_DEVICE void produce_and_tell(const wgrad_params &p) {

@@ -27,7 +27,9 @@ MM_DEVICE void prefetch_old(const old_pieces &old, uint32_t ahead, const weight_
 
 MM_DEVICE void wait_old(old_pieces &old) {
     const uint32_t turn = old.out.turn;
+    const uint32_t wait = wait_begins();
     mbarrier_wait(old.barriers + 8 * turn, old.parity >> turn & 1);
+    wait_ends(wait);
     old.parity ^= 1u << turn;
 }
 
@@ -74,6 +76,10 @@ MM_DEVICE void consume(const wgrad_params &p) {
                   [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, old); });
 }
 
+#if TRACED
+MM_KERNEL(mm_wgrad_bf16_traced, wgrad_params, CTA_THREADS) {
+#else
 MM_KERNEL(mm_wgrad_bf16, wgrad_params, CTA_THREADS) {
+#endif
     wgrad_run(p, [&] { consume(p); });
 }

@@ -51,6 +51,10 @@ MM_DEVICE void consume(const wgrad_params &p) {
                   [&](const float(&d)[128], const wgrad_task &task) { epilogue(d, p, task, out); });
 }
 
+#if TRACED
+MM_KERNEL(mm_wgrad_f32_traced, wgrad_params, CTA_THREADS) {
+#else
 MM_KERNEL(mm_wgrad_f32, wgrad_params, CTA_THREADS) {
+#endif
     wgrad_run(p, [&] { consume(p); });
 }
