@@ -1,7 +1,6 @@
 """The layer as a function of tensors, with the rules for dtypes, autocast and distributed tensors."""
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from megamoe.layer import KEEP_RULES, KeepRule, Layer
 
@@ -18,13 +17,15 @@ def moe(x, ids, weights, gate, up, down, *, layer, keep="auto"):
     fp32; fp32 ones are rounded for the products. Each gradient has the dtype of its input; those of fp32 weights are
     never rounded to bf16.
 
+    gate, up and down may be DTensors whose local part is that of this rank's experts.
+
     `keep`: what forwards keep for their backwards. "plan" is little, and backward computes gate and up again; "rows" is
     also the rows of x, gate and up; "auto" is rows where a checkpoint replays the forward, whose backward follows at
     once, and the plan elsewhere. `layer` is a Layer or its handle.
     """
     if keep not in KEEP_RULES:
         raise ValueError(f"keep is {keep!r}, expected one of {', '.join(map(repr, KEEP_RULES))}")
-    gate, up, down = (weight.to_local() if isinstance(weight, DTensor) else weight for weight in (gate, up, down))
+    gate, up, down = (local(weight) for weight in (gate, up, down))
     check_dtypes(x, ids, weights, {"gate": gate, "up": up, "down": down})
     tensors = (x, weights, gate, up, down)
     differentiable = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
@@ -33,6 +34,11 @@ def moe(x, ids, weights, gate, up, down, *, layer, keep="auto"):
         x.flatten(0, -2).to(torch.bfloat16), ids.flatten(0, -2), weights.flatten(0, -2).float(), gate, up, down,
         layer.handle if isinstance(layer, Layer) else layer, rule)
     return y.view(x.shape)
+
+
+def local(weight):
+    """This rank's part of a DTensor, whose gradient becomes one again; other tensors as they are."""
+    return weight.to_local() if hasattr(weight, "to_local") else weight
 
 
 def check_dtypes(x, ids, weights, experts):

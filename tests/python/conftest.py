@@ -1,18 +1,9 @@
-"""What the tests share: fresh memory full of NaN, a context of one rank, and processes that are ranks."""
+"""What the tests share: new memory full of NaN, a context of one rank, and processes that are ranks."""
 
 import pytest
-import torch
+from setting import RANKS, context_options, device_of, poison_new_memory
 
-from setting import RANKS, context_options, device_of
-
-
-@pytest.fixture(autouse=True)
-def poisoned_memory():
-    """torch.empty gives NaN, and the largest integer: what an op leaves unwritten shows."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    yield
-    torch.use_deterministic_algorithms(False)
+poison_new_memory()
 
 
 @pytest.fixture(scope="module")

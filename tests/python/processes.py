@@ -1,6 +1,7 @@
 """Processes that are ranks of one torch process group and run what tests tell them, all at once.
 
-They are started once and serve all tests: most of a process's start is the import of torch.
+They are forked once, before this process computes anything, and serve all tests: most of a process's start would be the
+import of torch.
 """
 
 import multiprocessing
@@ -11,7 +12,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from setting import DEVICE, device_of
+# Each process would import these in its first call of an op, or of torch.compile. Before the fork they are imported once.
+import torch._dynamo 
+import torch._functorch.partitioners
+import torch._inductor.codecache
+import torch._inductor.output_code
+
+from setting import DEVICE, device_of, poison_new_memory
 
 CASE_SECONDS = 60
 
@@ -19,7 +26,7 @@ CASE_SECONDS = 60
 def work(rank, world, meeting, pipe):
     """A rank: runs functions that come through the pipe until None comes."""
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    poison_new_memory()
     if DEVICE == "cuda":
         torch.cuda.set_device(device_of(rank))
     dist.init_process_group("gloo" if DEVICE == "cpu" else "cpu:gloo,cuda:nccl", init_method=f"file://{meeting}",
@@ -28,7 +35,7 @@ def work(rank, world, meeting, pipe):
         function, arguments = case
         try:
             pipe.send((True, function(rank, *arguments)))
-        except Exception:
+        except Exception:  # whatever a case does wrong is told to the test
             pipe.send((False, traceback.format_exc()))
     dist.destroy_process_group()
 
@@ -37,8 +44,7 @@ class Processes:
     """`run(function, ...)` calls function(rank, ...) in every process and returns the results in rank order."""
 
     def __init__(self, world):
-        start = multiprocessing.get_context("forkserver")
-        start.set_forkserver_preload(["torch", "torch.distributed.tensor", "megamoe"])
+        start = multiprocessing.get_context("fork")
         self.folder = tempfile.TemporaryDirectory()
         self.world, self.pipes, self.running = world, [], []
         for rank in range(world):

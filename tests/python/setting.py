@@ -20,3 +20,12 @@ def context_options(**changes):
     """The arguments of a Context for these tests; one thread a rank, since several processes share the cores."""
     return {"max_tokens": MAX_TOKENS, "hidden": HIDDEN, "top_k": TOP_K, "experts": EXPERTS, "threads": 1,
             "arrive_timeout": 60, **changes}
+
+
+def poison_new_memory():
+    """torch.empty gives NaN, and the largest integer: what an op leaves unwritten shows.
+
+    It is a part of PyTorch's deterministic mode, whose public switch imports its compiler, which takes seconds.
+    """
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True

@@ -1,0 +1,163 @@
+"""What every process does in test_ranks.py: functions of the rank, run in all processes at once.
+
+A case compares in the process, and returns what the test compares between ranks. EP groups of `world` ranks are made of
+neighbours: with four processes and world 2 there are two groups, as in a trainer with data parallelism 2.
+"""
+
+import torch
+import torch.distributed as dist
+
+import megamoe
+import reference
+from calls import assert_same_bits, both
+from model import CALLS, Model, recorded, step
+from setting import EXPERTS, INTERMEDIATE, context_options, device_of
+
+_groups = {}
+
+
+def ep_group(rank, world):
+    """This rank's group of `world` neighbours; made once, by all ranks."""
+    if world not in _groups:
+        for first in range(0, dist.get_world_size(), world):
+            group = dist.new_group(range(first, first + world))
+            if first <= rank < first + world:
+                _groups[world] = group
+    return _groups[world]
+
+
+def context(rank, world, **options):
+    return megamoe.Context(ep_group(rank, world), device=device_of(rank), **context_options(**options))
+
+
+def part(given, tokens, rank, world):
+    """What rank `rank` of `world` has of a problem: its tokens, and its experts."""
+    first = sum(tokens[:rank])
+    mine, experts = slice(first, first + tokens[rank]), slice(rank * EXPERTS // world, (rank + 1) * EXPERTS // world)
+    return reference.Problem(given.x[mine], given.ids[mine], given.weights[mine], given.gate[experts],
+                             given.up[experts], given.down[experts], given.dy[mine])
+
+
+def part_of_results(results, tokens, rank, world):
+    first = sum(tokens[:rank])
+    mine, experts = slice(first, first + tokens[rank]), slice(rank * EXPERTS // world, (rank + 1) * EXPERTS // world)
+    return {name: value[mine if name in ("y", "dx", "dweights") else experts] for name, value in results.items()}
+
+
+def same_bits_as_one_rank(rank, world):
+    """Three steps with other tokens and routing each, of ranks that bring different numbers of tokens, one none."""
+    with megamoe.Context(device=device_of(rank), **context_options()) as alone, context(rank, world) as group:
+        one, layer = alone.layer(intermediate=INTERMEDIATE), group.layer(intermediate=INTERMEDIATE)
+        for step, tokens in enumerate(([9] * world, [0] + [11] * (world - 1), [1 + 3 * r for r in range(world)])):
+            given = reference.problem(sum(tokens), seed=step, device=device_of(rank))
+            if step == 1:
+                given.ids.clamp_(max=1)  # every row goes to the first rank
+            expected = part_of_results(both(one, given), tokens, group.rank, world)
+            assert_same_bits(both(layer, part(given, tokens, group.rank, world)), expected)
+
+
+def refusals_reach_every_rank(rank, world):
+    """The rank that is wrong says what, the others who refused, and the next call works."""
+    with context(rank, world) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        given = part(reference.problem(4 * world, device=device_of(rank)), [4] * world, group.rank, world)
+        expected = both(layer, given)
+        wrong = reference.Problem(**{**vars(given), "ids": given.ids.clone()})
+        if group.rank == world - 1:
+            wrong.ids[1, 0] = EXPERTS
+        try:
+            both(layer, wrong)
+            said = "no error"
+        except megamoe.MegaMoEError as error:
+            said = f"{type(error).__name__}: {error}"
+        assert_same_bits(both(layer, given), expected)
+        group.check()
+    return said
+
+
+def different_maxima_are_refused(rank, world):
+    try:
+        context(rank, world, max_tokens=32 + rank % world).close()
+    except megamoe.MismatchError as error:
+        return str(error)
+    return "no error"
+
+
+def ends_with_its_process_group(rank):
+    group = dist.new_group(range(dist.get_world_size()))
+    made = megamoe.Context(group, device=device_of(rank), **context_options())
+    layer = made.layer(intermediate=INTERMEDIATE)
+    dist.barrier()
+    dist.destroy_process_group(group)
+    del group
+    try:
+        made.check()
+        return "still open"
+    except RuntimeError as error:
+        assert layer.handle not in megamoe.layer._layers
+        return str(error)
+
+
+def models_over_ranks(rank, world, kind):
+    """A checkpointed model as the plain one, with the calls that are due, on ranks whose tokens differ."""
+    with context(rank, world) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        given = reference.problem(5 + 2 * rank, seed=rank, device=device_of(rank))
+        model, checkpointed = Model(layer), Model(layer, kind)
+        with torch.no_grad():
+            for weight, same in zip(model.parameters(), checkpointed.parameters()):
+                weight.mul_(1 + rank / 8)
+                same.copy_(weight)
+        expected = step(model, given.x, given.dy)
+        with recorded(layer) as calls:
+            assert_same_bits(step(checkpointed, given.x, given.dy), expected)
+        assert calls == CALLS[kind]
+
+
+def compiled_model_over_ranks(rank, world):
+    """A compiled model with full checkpoints, as the plain one, on ranks whose tokens differ."""
+    with context(rank, world) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        given = reference.problem(5 + 2 * rank, seed=rank, device=device_of(rank))
+        model = Model(layer, "full", seed=rank)
+        expected = step(model, given.x, given.dy)
+        with recorded(layer) as calls:
+            results = step(torch.compile(model, fullgraph=True, backend="aot_eager"), given.x, given.dy)
+        assert_same_bits({name.removeprefix("_orig_mod."): value for name, value in results.items()}, expected)
+        assert calls == CALLS["full"]
+
+
+def fsdp_over_data_parallel_groups(rank, world):
+    """Experts in bf16 from fp32 shards, distributed over the EP group and sharded over the others; dW is a plain sum."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import DTensor, Shard
+
+    replicas = dist.get_world_size() // world
+    mesh = init_device_mesh(device_of(rank).type, (replicas, world), mesh_dim_names=("dp", "ep"))
+    given = reference.problem(6 * world, seed=rank // world, device=device_of(rank), dtype=torch.float32)
+    for name in ("gate", "up", "down"):  # the same experts in every replica
+        setattr(given, name, getattr(reference.problem(1, device=device_of(rank), dtype=torch.float32), name))
+    with megamoe.Context(mesh["ep"].get_group(), device=device_of(rank), **context_options()) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        mine = part(given, [6] * world, group.rank, world)
+        rounded = reference.Problem(**{name: t.to(torch.bfloat16) if name in ("gate", "up", "down") else t
+                                       for name, t in vars(mine).items()})
+        expected = both(layer, rounded)
+        experts = megamoe.MegaMoE(layer, dtype=torch.float32)
+        for name in ("gate", "up", "down"):
+            shard = DTensor.from_local(getattr(mine, name), mesh["ep"], [Shard(0)])
+            setattr(experts, name, torch.nn.Parameter(shard))
+        fully_shard(experts, mesh=mesh["dp"], mp_policy=MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False))
+        experts.set_gradient_divide_factor(1.0)
+        experts.set_force_sum_reduction_for_comms(True)  # gloo knows no product before a sum
+        y = experts(mine.x, mine.ids, mine.weights)
+        y.backward(mine.dy)
+        assert torch.equal(y, expected["y"])
+        for name in ("gate", "up", "down"):
+            total = expected[f"d{name}"].float()
+            dist.all_reduce(total, group=mesh["dp"].get_group())
+            whole = getattr(experts, name).grad.full_tensor()
+            own = whole[group.rank * total.shape[0]:(group.rank + 1) * total.shape[0]]
+            assert own.dtype == torch.float32 and torch.equal(own, total), name

@@ -1,0 +1,47 @@
+"""Several processes: the same bits as one rank, refusals, disagreement, and the end of a context."""
+
+import pytest
+import rank_cases
+from model import CHECKPOINTS
+from setting import RANKS
+
+WORLDS = [world for world in (2, 4) if world <= RANKS]
+pytestmark = pytest.mark.skipif(not WORLDS, reason="needs two ranks")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_same_bits_as_one_rank(processes, world):
+    processes.run(rank_cases.same_bits_as_one_rank, world)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_refusals_reach_every_rank(processes, world):
+    for rank, said in enumerate(processes.run(rank_cases.refusals_reach_every_rank, world)):
+        reason = "ids at token 1, slot 0 is 8, expected -1 or 0 .. 7"
+        if rank % world == world - 1:
+            assert said == f"InvalidArgumentError: {reason}"
+        else:
+            assert said.startswith("RefusedError: ") and f"rank {world - 1}" in said and reason in said
+
+
+def test_different_maxima_are_refused(processes):
+    for said in processes.run(rank_cases.different_maxima_are_refused, WORLDS[0]):
+        assert "max_tokens" in said and "32" in said and "33" in said
+
+
+def test_ends_with_its_process_group(processes):
+    assert set(processes.run(rank_cases.ends_with_its_process_group)) == {"the context is closed"}
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_models_over_ranks(processes, kind):
+    processes.run(rank_cases.models_over_ranks, WORLDS[-1], kind)
+
+
+def test_compiled_model_over_ranks(processes):
+    processes.run(rank_cases.compiled_model_over_ranks, WORLDS[0])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_fsdp_over_data_parallel_groups(processes, world):
+    processes.run(rank_cases.fsdp_over_data_parallel_groups, world)
