@@ -57,7 +57,8 @@ MM_KERNEL(mm_backward_end, backward_end_params, BACKWARD_END_THREADS) {
     const call_group &group = p.call.group;
     const call_team team = whole_cta();
     open_consumer_log(p.call.trace);
-    const bool good = load_u32(&group.state->result.outcome) == CALL_GOOD && load_u32_l2(&group.state->gave_up) == 0;
+    /* That the call is given up may be noted meanwhile: warps that looked for it here might part. Waits look. */
+    const bool good = load_u32(&group.state->result.outcome) == CALL_GOOD;
     if (good && !take_results(p, team))
         note_stop(group, team);
     close_consumer_log(p.call.trace);
