@@ -27,11 +27,12 @@ struct field {
     int64_t theirs, ours;
 };
 
-static mmoe_status compare_fields(const struct mmoe_group *group, int peer, const struct field *fields, size_t count) {
+static mmoe_status compare_fields(const struct mmoe_group *group, int peer, long long call, const struct field *fields,
+                                  size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (fields[i].theirs != fields[i].ours) {
-            return mm_fail(MMOE_MISMATCH, "%s is %lld on rank %d and %lld on rank %d (call %u)", fields[i].name,
-                           (long long)fields[i].theirs, peer, (long long)fields[i].ours, group->rank, group->call);
+            return mm_fail(MMOE_MISMATCH, "%s is %lld on rank %d and %lld on rank %d (call %lld)", fields[i].name,
+                           (long long)fields[i].theirs, peer, (long long)fields[i].ours, group->rank, call);
         }
     }
     return MMOE_OK;
@@ -52,7 +53,7 @@ static mmoe_status compare_group(const struct mmoe_group *group, int peer, const
         FIELD(max_experts, "max_experts of the group"),
         FIELD(call, "the number of the call"),
     };
-    return compare_fields(group, peer, fields, COUNT(fields));
+    return compare_fields(group, peer, ours->call, fields, COUNT(fields));
 }
 
 static mmoe_status compare_layer(const struct mmoe_group *group, int peer, const struct mm_agreement *theirs,
@@ -70,13 +71,15 @@ static mmoe_status compare_layer(const struct mmoe_group *group, int peer, const
         FIELD(forward_call, "the number of the forward that this backward belongs to"),
         FIELD(recompute, "recompute, which is 1 when the saved state keeps no rows,"),
     };
-    return compare_fields(group, peer, fields, COUNT(fields));
+    return compare_fields(group, peer, ours->call, fields, COUNT(fields));
 }
 
-static mmoe_status compare_limit(const struct mmoe_group *group, int peer, double theirs, double ours) {
-    return theirs == ours ? MMOE_OK
-                          : mm_fail(MMOE_MISMATCH, "limit of the layer is %g on rank %d and %g on rank %d (call %u)",
-                                    theirs, peer, ours, group->rank, group->call);
+static mmoe_status compare_limit(const struct mmoe_group *group, int peer, const struct mm_agreement *theirs,
+                                 const struct mm_agreement *ours) {
+    return theirs->limit == ours->limit
+               ? MMOE_OK
+               : mm_fail(MMOE_MISMATCH, "limit of the layer is %g on rank %d and %g on rank %d (call %lld)",
+                         theirs->limit, peer, ours->limit, group->rank, (long long)ours->call);
 }
 
 mmoe_status mm_agreement_compare(const struct mmoe_group *group, int peer, const struct mm_agreement *theirs,
@@ -88,7 +91,7 @@ mmoe_status mm_agreement_compare(const struct mmoe_group *group, int peer, const
     if (status == MMOE_OK) {
         status = compare_layer(group, peer, theirs, ours);
     }
-    return status == MMOE_OK ? compare_limit(group, peer, theirs->limit, ours->limit) : status;
+    return status == MMOE_OK ? compare_limit(group, peer, theirs, ours) : status;
 }
 
 /* Refusals come first: a rank that refuses may not know the rest of its header. */

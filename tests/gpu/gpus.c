@@ -1,6 +1,7 @@
 /* What the tests over several GPUs share; see gpus.h. */
 #include "gpus.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,4 +101,27 @@ int64_t gpus_most_demand(const struct rig_batch *batch) {
     for (int r = 0; r < batch->world; r++)
         most = gpus_demand(batch, r) > most ? gpus_demand(batch, r) : most;
     return most;
+}
+
+bool gpus_is_culprit(const struct rig_rank *rank) {
+    return rank->rank == rank->world - 1;
+}
+
+bool gpus_told(struct rig_rank *rank, const struct gpus_failure *failure, unsigned call, mmoe_status status) {
+    const bool own = gpus_is_culprit(rank);
+    const mmoe_status expected = own ? failure->own : failure->others;
+    char text[300];
+    snprintf(text, sizeof text, own ? failure->own_text : failure->others_text, rank->world - 1, call, call - 1,
+             call - 2, rank->rank);
+    RIG_TRY(rank, status == expected && strstr(mmoe_last_error(), text), "%s: %s: \"%s\", expected %s: \"%s\"",
+            failure->name, mmoe_status_name(status), mmoe_last_error(), mmoe_status_name(expected), text);
+    return true;
+}
+
+bool gpus_gradients_are_spoilt(const struct rig_call *call) {
+    bool spoilt = rig_operand_is_nan(call, RIG_DX) && rig_operand_is_nan(call, RIG_DWEIGHTS);
+    for (int i = RIG_DGATE; i <= RIG_DDOWN; i++)
+        spoilt = spoilt && (call->options->accumulate ? rig_tensor_intact(&call->tensor[i])
+                                                      : rig_operand_is_nan(call, (enum rig_operand)i));
+    return spoilt;
 }

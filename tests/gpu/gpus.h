@@ -47,6 +47,24 @@ void gpus_ready_free(struct rig_rank *rank, struct gpus_ready *ready);
 bool gpus_ready_poison(struct rig_rank *rank, const struct gpus_ready *ready);
 bool gpus_ready_compare(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready, int call);
 
+/* A call that the last rank, the culprit, makes fail, as the ranks are told. The texts are formats for these numbers,
+ * in this order, of which each uses what it needs: the culprit, the call, one and two calls before, this rank. */
+struct gpus_failure {
+    const char *name;
+    mmoe_status others, own;
+    const char *others_text, *own_text;
+};
+
+bool gpus_is_culprit(const struct rig_rank *rank);
+bool gpus_told(struct rig_rank *rank, const struct gpus_failure *failure, unsigned call, mmoe_status status);
+
+/* What tells a failure that the device has found after the call has returned, unless it waits for its end. */
+enum gpus_teller { GPUS_BY_CALL, GPUS_BY_CHECK, GPUS_BY_NEXT_CALL, GPUS_BY_REPORT, GPUS_TELLERS };
+
+/* Whether a failed backward that was fetched has left dx, dw and overwritten gradients of weights NaN, and those that
+ * are added to as they were. */
+bool gpus_gradients_are_spoilt(const struct rig_call *call);
+
 /* Of a batch: what a rank's experts are sent, and the most that any is sent. */
 int64_t gpus_demand(const struct rig_batch *batch, int rank);
 int64_t gpus_most_demand(const struct rig_batch *batch);

@@ -1,5 +1,5 @@
-/* Calls over several GPUs that one rank refuses, that the ranks mean differently, or that need more room than there is:
- * what each rank is told, by what it is told, and that the next call works. */
+/* Forwards over several GPUs that one rank refuses, that the ranks mean differently, or that need more room than there
+ * is: what each rank is told, by what it is told, and that the next call works. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,79 +14,57 @@
 
 static const struct rig_options forward_only = {.forward_only = true};
 
-/* What tells a failure that the device has found. With a growing capacity the call itself does. */
-enum teller { BY_CALL, BY_CHECK, BY_NEXT_CALL, BY_REPORT, TELLERS };
-
 struct failure {
-    const char *name;
+    struct gpus_failure told;
     void (*spoil_batch)(struct rig_batch *batch, int culprit);
     void (*spoil_call)(mmoe_forward_args *args); /* of the culprit, whose host refuses it at once */
     bool other_layer;                            /* the culprit means another layer */
-    mmoe_status others, own;
-    const char *others_text, *own_text; /* "%d" and "%u": the culprit and the number of the call */
 };
 
 /* The calls of one failure: a bad one and a good one in turn. */
 struct calls {
     const struct failure *failure;
     struct rig_batch bad, good;
-    enum teller teller;
+    enum gpus_teller teller;
 };
-
-static int culprit_of(int world) {
-    return world - 1;
-}
 
 /* ---- What is told ---- */
 
-static void expect_told(struct rig_rank *rank, const struct failure *failure, unsigned number, mmoe_status status) {
-    const int culprit = culprit_of(rank->world);
-    const bool own = rank->rank == culprit;
-    const mmoe_status expected = own ? failure->own : failure->others;
-    char text[300];
-    if (own)
-        snprintf(text, sizeof text, "%s", failure->own_text);
-    else
-        snprintf(text, sizeof text, failure->others_text, culprit, number);
-    RIG_EXPECT(rank, status == expected && strstr(mmoe_last_error(), text), "%s: %s: \"%s\", expected %s: \"%s\"",
-               failure->name, mmoe_status_name(status), mmoe_last_error(), mmoe_status_name(expected), text);
-}
-
 /* Whether the rank's own host knows of the failure when the call returns. */
 static bool told_at_once(const struct rig_rank *rank, const struct calls *calls) {
-    const bool own = rank->rank == culprit_of(rank->world) && calls->failure->spoil_call != NULL;
-    return own || calls->teller == BY_CALL || calls->teller == BY_REPORT;
+    const bool own = gpus_is_culprit(rank) && calls->failure->spoil_call != NULL;
+    return own || calls->teller == GPUS_BY_CALL || calls->teller == GPUS_BY_REPORT;
 }
 
 /* A failure that the host knows before it queues anything else leaves y alone; the device spoils it. */
 static void expect_spoilt(struct rig_rank *rank, const struct calls *calls, const struct rig_call *call) {
-    const bool own = rank->rank == culprit_of(rank->world) && calls->failure->spoil_call != NULL;
-    if (own || calls->teller == BY_CALL)
-        RIG_EXPECT(rank, rig_call_untouched(call), "%s: a call that was refused wrote", calls->failure->name);
+    const bool own = gpus_is_culprit(rank) && calls->failure->spoil_call != NULL;
+    if (own || calls->teller == GPUS_BY_CALL)
+        RIG_EXPECT(rank, rig_call_untouched(call), "%s: a call that was refused wrote", calls->failure->told.name);
     else
-        RIG_EXPECT(rank, rig_operand_is_nan(call, RIG_Y), "%s: y is not NaN", calls->failure->name);
+        RIG_EXPECT(rank, rig_operand_is_nan(call, RIG_Y), "%s: y is not NaN", calls->failure->told.name);
 }
 
 static void bad_call(struct rig_rank *rank, mmoe_layer *const layers[2], const struct calls *calls, unsigned number) {
-    const bool own = rank->rank == culprit_of(rank->world);
+    const bool own = gpus_is_culprit(rank);
     mmoe_report report;
     struct rig_placed placed;
     struct rig_call call = rig_call_make(rank, &calls->bad, &forward_only, NULL, 0x7f);
     RIG_EXPECT(rank, rig_call_place(rank, &call, &placed), "not placed");
-    call.forward.report = calls->teller == BY_REPORT ? &report : NULL;
+    call.forward.report = calls->teller == GPUS_BY_REPORT ? &report : NULL;
     mmoe_forward_args args = call.forward;
     if (own && calls->failure->spoil_call != NULL)
         calls->failure->spoil_call(&args);
     mmoe_status status = mmoe_forward(layers[own && calls->failure->other_layer], &args);
     if (told_at_once(rank, calls))
-        expect_told(rank, calls->failure, number, status);
+        gpus_told(rank, &calls->failure->told, number, status);
     else
-        RIG_EXPECT(rank, status == MMOE_OK, "%s: told too early: %s", calls->failure->name, mmoe_last_error());
+        RIG_EXPECT(rank, status == MMOE_OK, "%s: told too early: %s", calls->failure->told.name, mmoe_last_error());
     RIG_EXPECT(rank, rig_call_fetch(rank, &call, &placed), "not fetched");
     expect_spoilt(rank, calls, &call);
-    if (!told_at_once(rank, calls) && calls->teller == BY_CHECK)
-        expect_told(rank, calls->failure, number, mmoe_group_check(rank->group));
-    if (calls->teller != BY_NEXT_CALL)
+    if (!told_at_once(rank, calls) && calls->teller == GPUS_BY_CHECK)
+        gpus_told(rank, &calls->failure->told, number, mmoe_group_check(rank->group));
+    if (calls->teller != GPUS_BY_NEXT_CALL)
         RIG_OK(rank, mmoe_group_check(rank->group)); /* once is enough */
     rig_placed_free(rank, &placed);
     rig_call_free(&call);
@@ -98,10 +76,10 @@ static void good_call(struct rig_rank *rank, mmoe_layer *layer, struct calls *ca
     struct rig_call call = rig_call_make(rank, &calls->good, &forward_only, NULL, 0xff);
     RIG_EXPECT(rank, rig_call_place(rank, &call, &placed), "not placed");
     const mmoe_status status = mmoe_forward(layer, &call.forward);
-    if (calls->teller == BY_NEXT_CALL && !told_at_once(rank, calls))
-        expect_told(rank, calls->failure, number - 1, status);
+    if (calls->teller == GPUS_BY_NEXT_CALL && !told_at_once(rank, calls))
+        gpus_told(rank, &calls->failure->told, number - 1, status);
     else
-        RIG_EXPECT(rank, status == MMOE_OK, "%s, the call after: %s", calls->failure->name, mmoe_last_error());
+        RIG_EXPECT(rank, status == MMOE_OK, "%s, the call after: %s", calls->failure->told.name, mmoe_last_error());
     RIG_EXPECT(rank, rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, &calls->good),
                "not taken");
     rig_placed_free(rank, &placed);
@@ -135,14 +113,14 @@ static struct rig_batch round_batch(const mmoe_layer_config *layer, int world, u
     return batch;
 }
 
-static void run_failure(const struct failure *failure, int world, enum teller teller) {
+static void run_failure(const struct failure *failure, int world, enum gpus_teller teller) {
     mmoe_layer_config layer = rig_layer(HIDDEN, INNER, 2 * world, TOP_K);
-    layer.capacity_policy = teller == BY_CALL ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
-    layer.capacity = teller == BY_CALL ? 0 : TOKENS * TOP_K;
+    layer.capacity_policy = teller == GPUS_BY_CALL ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
+    layer.capacity = teller == GPUS_BY_CALL ? 0 : TOKENS * TOP_K;
     struct calls calls = {failure, round_batch(&layer, world, 801), round_batch(&layer, world, 802), teller};
     assert_int_equal(gpus_most_demand(&calls.good), TOKENS * TOP_K);
     if (failure->spoil_batch != NULL)
-        failure->spoil_batch(&calls.bad, culprit_of(world));
+        failure->spoil_batch(&calls.bad, world - 1);
     struct rig_world ranks = rig_world_for(&calls.good, 1, gpus_kind);
     rig_world_run(&ranks, calls_body, &calls);
     rig_compare(&calls.good, &forward_only, RIG_BOUND);
@@ -181,80 +159,68 @@ static void all_to_one(struct rig_batch *batch, int culprit) {
 }
 
 static const struct failure failures[] = {
-    {.name = "a bad id",
-     .spoil_batch = bad_id,
-     .others = MMOE_REFUSED,
-     .own = MMOE_INVALID_ARGUMENT,
-     .others_text = "rank %d refused call %u: ids at token 3, slot 1 is 1000, expected -1 or 0 ..",
-     .own_text = "ids at token 3, slot 1 is 1000, expected -1 or 0 .."},
-    {.name = "a weight that is not finite, and a bad id",
-     .spoil_batch = bad_id_and_weight,
-     .others = MMOE_REFUSED,
-     .own = MMOE_INVALID_ARGUMENT,
-     .others_text = "rank %d refused call %u: weights has nan at token 2, slot 0, expected a finite number",
-     .own_text = "weights has nan at token 2, slot 0, expected a finite number"},
-    {.name = "a layout that the backend refuses",
-     .spoil_call = odd_rows,
-     .others = MMOE_REFUSED,
-     .own = MMOE_UNSUPPORTED,
-     .others_text = "rank %d refused call %u: gate has stride[1] 65, expected a positive multiple of 8 on a GPU",
-     .own_text = "gate has stride[1] 65, expected a positive multiple of 8 on a GPU"},
-    {.name = "an argument that the library refuses",
-     .spoil_call = no_tokens,
-     .others = MMOE_REFUSED,
-     .own = MMOE_INVALID_ARGUMENT,
-     .others_text = "rank %d refused call %u: x has dims 3",
-     .own_text = "x has dims 3"},
-    {.name = "another layer",
-     .other_layer = true,
-     .others = MMOE_MISMATCH,
-     .own = MMOE_MISMATCH,
-     .others_text = "rank %d issued a forward of layer 1 where this rank issued a forward of layer 0 (call %u)",
-     .own_text = "rank 0 issued a forward of layer 0 where this rank issued a forward of layer 1"},
+    {.told = {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+              "rank %1$d refused call %2$u: ids at token 3, slot 1 is 1000, expected -1 or 0 ..",
+              "ids at token 3, slot 1 is 1000, expected -1 or 0 .."},
+     .spoil_batch = bad_id},
+    {.told = {"a weight that is not finite, and a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+              "rank %1$d refused call %2$u: weights has nan at token 2, slot 0, expected a finite number",
+              "weights has nan at token 2, slot 0, expected a finite number"},
+     .spoil_batch = bad_id_and_weight},
+    {.told = {"a layout that the backend refuses", MMOE_REFUSED, MMOE_UNSUPPORTED,
+              "rank %1$d refused call %2$u: gate has stride[1] 65, expected a positive multiple of 8 on a GPU",
+              "gate has stride[1] 65, expected a positive multiple of 8 on a GPU"},
+     .spoil_call = odd_rows},
+    {.told = {"an argument that the library refuses", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+              "rank %1$d refused call %2$u: x has dims 3", "x has dims 3"},
+     .spoil_call = no_tokens},
+    {.told = {"another layer", MMOE_MISMATCH, MMOE_MISMATCH,
+              "rank %1$d issued a forward of layer 1 where this rank issued a forward of layer 0 (call %2$u)",
+              "rank 0 issued a forward of layer 0 where this rank issued a forward of layer 1"},
+     .other_layer = true},
 };
 
-static void each_failure(enum teller teller) {
-    for (int world = gpus_least(); world <= gpus_most; world *= 2)
-        for (int i = 0; i < COUNT(failures); i++)
-            run_failure(&failures[i], world, teller);
+static void each_failure(enum gpus_teller teller) {
+    const int stride = rig_scaled("every n-th failure", 1, 2);
+    for
+        GPUS_EACH_WORLD(world)
+    for (int i = (int)teller % stride; i < COUNT(failures); i += stride)
+        run_failure(&failures[i], world, teller);
 }
 
 static void told_by_the_call(void **state) {
     (void)state;
-    each_failure(BY_CALL);
+    each_failure(GPUS_BY_CALL);
 }
 
 static void told_by_a_report(void **state) {
     (void)state;
-    each_failure(BY_REPORT);
+    each_failure(GPUS_BY_REPORT);
 }
 
 static void told_by_the_next_call(void **state) {
     (void)state;
-    each_failure(BY_NEXT_CALL);
+    each_failure(GPUS_BY_NEXT_CALL);
 }
 
 static void told_when_asked(void **state) {
     (void)state;
-    each_failure(BY_CHECK);
+    each_failure(GPUS_BY_CHECK);
 }
 
 /* B15: the same on every rank, whose experts they were or not. */
 static void b15_capacity_is_the_same_on_every_rank(void **state) {
     (void)state;
-    for (int world = gpus_least(); world <= gpus_most; world *= 2)
-        for (int teller = BY_CHECK; teller < TELLERS; teller++) {
-            char text[100];
-            snprintf(text, sizeof text, "rank 0 was routed %d rows, expected at most its capacity of %d",
-                     world * TOKENS * TOP_K, TOKENS * TOP_K);
-            const struct failure over = {.name = "too many rows",
-                                         .spoil_batch = all_to_one,
-                                         .others = MMOE_CAPACITY,
-                                         .own = MMOE_CAPACITY,
-                                         .others_text = text,
-                                         .own_text = text};
-            run_failure(&over, world, (enum teller)teller);
-        }
+    for
+        GPUS_EACH_WORLD(world)
+    for (int teller = GPUS_BY_CHECK; teller < GPUS_TELLERS; teller++) {
+        char text[100];
+        snprintf(text, sizeof text, "rank 0 was routed %d rows, expected at most its capacity of %d",
+                 world * TOKENS * TOP_K, TOKENS * TOP_K);
+        const struct failure over = {.told = {"too many rows", MMOE_CAPACITY, MMOE_CAPACITY, text, text},
+                                     .spoil_batch = all_to_one};
+        run_failure(&over, world, (enum gpus_teller)teller);
+    }
 }
 
 int main(void) {
