@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 # Each process would import these in its first call of an op, or of torch.compile. Before the fork they are imported once.
-import torch._dynamo 
-import torch._functorch.partitioners
+import torch._dynamo
+import torch._functorch.compilers
 import torch._inductor.codecache
-import torch._inductor.output_code
+import torch._inductor.pattern_matcher
 
 from setting import DEVICE, device_of, poison_new_memory
 
