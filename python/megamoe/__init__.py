@@ -6,6 +6,7 @@
 """
 
 from megamoe import ops
+from megamoe._status import is_available, status, unavailable_reason, unsupported_reason
 from megamoe.context import Context
 from megamoe.errors import (BrokenGroupError, CapacityError, InvalidArgumentError, MegaMoEError, MismatchError,
                             OutOfMemoryError, PeerLostError, PeerTimeoutError, RefusedError, SystemCallError,
@@ -13,4 +14,4 @@ from megamoe.errors import (BrokenGroupError, CapacityError, InvalidArgumentErro
 from megamoe.functional import moe
 from megamoe.layer import Layer
 from megamoe.module import MegaMoE
-from megamoe._status import is_available, status, unavailable_reason, unsupported_reason
+from megamoe.router import Router, route
