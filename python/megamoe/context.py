@@ -96,8 +96,12 @@ class Context:
         return self._layers[key]
 
     @property
+    def closed(self):
+        return not self._close.alive
+
+    @property
     def pointer(self):
-        if not self._close.alive:
+        if self.closed:
             raise RuntimeError("the context is closed")
         return self._group
 

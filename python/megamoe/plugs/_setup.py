@@ -11,7 +11,7 @@ from megamoe._status import unsupported_reason
 from megamoe.context import Context, chosen_device
 from megamoe.errors import UnsupportedError
 
-LAYER_OPTIONS = ("capacity", "drop", "check_weights")  # of a Context, which unsupported_reason knows too
+CHECKED_OPTIONS = ("capacity", "drop", "check_weights")  # those of a Context that unsupported_reason knows
 
 _contexts = weakref.WeakKeyDictionary()  # process group: {options: context}
 
@@ -20,7 +20,8 @@ _contexts = weakref.WeakKeyDictionary()  # process group: {options: context}
 class Experts:
     """The experts of one layer as a trainer built them: sizes over all ranks, and how it uses them.
 
-    `reason`: why the plug can't take them, None when that's the library's to say.
+    `reason`: why the plug can't take them, None when that's the library's to say. `weight_on_name`: what the trainer
+    calls the option `weight_on`.
     """
 
     hidden: int
@@ -30,6 +31,12 @@ class Experts:
     weight_on: str = "output"
     limit: float = 0.0
     reason: str | None = None
+    weight_on_name: str = "weight_on"
+
+    def options(self):
+        """The arguments of Context.layer."""
+        return {name: getattr(self, name)
+                for name in ("hidden", "intermediate", "experts", "top_k", "weight_on", "limit")}
 
 
 def first(*reasons):
@@ -39,9 +46,13 @@ def first(*reasons):
 
 def reason_against(experts, *, world, device, **options):
     """Why these experts can't be computed, as one sentence; None when they can."""
-    sizes = {name: value for name, value in vars(experts).items() if name != "reason"}
-    options = {name: value for name, value in options.items() if name in LAYER_OPTIONS}
-    return experts.reason or unsupported_reason(world=world, device=device, **sizes, **options)
+    if experts.reason:
+        return experts.reason
+    asked = {name: value for name, value in options.items() if name in CHECKED_OPTIONS}
+    reason = unsupported_reason(world=world, device=device, **experts.options(), **asked)
+    if reason is not None and reason.startswith("weight_on"):
+        return f"{experts.weight_on_name}: {reason}"
+    return reason
 
 
 def refusal(refused):
@@ -72,9 +83,7 @@ def layers(found, process_group=None, *, max_tokens, device=None, fallback=False
         return {}
     largest = {size: max(getattr(each, size) for each in taken.values()) for size in ("hidden", "top_k", "experts")}
     context = shared_context(process_group, max_tokens=max_tokens, device=device, **largest, **options)
-    return {name: context.layer(hidden=each.hidden, intermediate=each.intermediate, experts=each.experts,
-                                top_k=each.top_k, weight_on=each.weight_on, limit=each.limit)
-            for name, each in taken.items()}
+    return {name: context.layer(**each.options()) for name, each in taken.items()}
 
 
 def shared_context(process_group, **options):
