@@ -3,11 +3,12 @@
 #include "kernels/isa.cuh"
 #include "kernels/plan_work.cuh"
 
-/* A forward that was refused on the device, or that had no room, has left no plan. By one thread. */
+/* A forward that was refused on the device, or that had no room, has left no plan; one that is still to be replayed has
+ * left zeros. By one thread. */
 MM_DEVICE call_result verdict_of(const resume_params &p) {
     const call_state *state = p.group.state;
     const plan_summary *all = p.tables.all;
-    if (load_u32(&all->over_rank) != PLAN_NOBODY)
+    if (load_u32(&all->over_demand) != 0)
         return {CALL_CAPACITY, load_u32(&all->over_rank), load_u32(&all->over_demand), 0};
     for (uint32_t rank = 0; rank < p.group.world; rank++)
         if (load_u32(p.tables.tokens + rank) != load_u32(&state->tokens[rank]))
