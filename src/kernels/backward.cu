@@ -8,9 +8,6 @@
 #include "kernels/multiply.cuh"
 #include "kernels/row_tasks.cuh"
 
-#define BACKWARD_PRODUCER_REGISTERS 56
-#define BACKWARD_CONSUMER_REGISTERS 224
-
 MM_DEVICE int32_t warp_row_of(const fused_task &task) {
     return (int32_t)(task.block * TILE_ROWS + warp_row());
 }
@@ -97,7 +94,7 @@ MM_KERNEL(mm_backward, backward_params, FUSED_THREADS) {
     const uint32_t blocks = good && wishes.anything ? load_u32(&call.tables.all->padded_rows) / TILE_ROWS : 0;
     const uint32_t warp = warp_index();
     if (warp < CTA_THREADS / 32 - CONSUMER_WARPS) {
-        registers_give<BACKWARD_PRODUCER_REGISTERS>();
+        registers_give<FUSED_PRODUCER_REGISTERS>();
         if (warp == LOAD_WARP && elect_one())
             load_or_give_up(p, wishes, blocks);
         else if (warp == FETCH_WARP && met)
@@ -105,7 +102,7 @@ MM_KERNEL(mm_backward, backward_params, FUSED_THREADS) {
         else if (warp == STORE_WARP)
             store_backward(p, wishes);
     } else {
-        registers_take<BACKWARD_CONSUMER_REGISTERS>();
+        registers_take<FUSED_CONSUMER_REGISTERS>();
         open_consumer_log(call.trace);
         consume(p);
         close_consumer_log(call.trace);
