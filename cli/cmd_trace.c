@@ -1,4 +1,5 @@
-/* megamoe trace: a forward on GPUs, recorded: a timeline as JSON and as a picture, and what was waited for. */
+/* megamoe trace: a forward and a backward on GPUs, recorded: a timeline as JSON and as a picture, and what was waited
+ * for. */
 #include <stdlib.h>
 
 #include "commands.h"
@@ -11,91 +12,142 @@
 
 /* ---- Running ---- */
 
-/* Untraced forwards, the first of which is that to compare with. */
+/* Untraced calls, the last of which are those to compare with. */
 static bool warm_up(struct share *share, struct trace_rank *mine) {
     struct rank *rank = share->rank;
     for (int64_t i = 0; i <= share->problem->options->warmup; i++) {
         if (!rank_all_well(rank))
             return false;
         share_forward(share);
-        mine->untraced = share->forward;
+        if (share->problem->options->forward)
+            continue;
+        if (!rank_all_well(rank))
+            return false;
+        share_backward(share);
     }
-    share_fetch(share);
-    mine->checksum_untraced = share_checksum(share, TENSOR_Y);
-    share_forget_y(share);
+    mine->call[TRACE_FORWARD].untraced = share->forward;
+    mine->call[TRACE_BACKWARD].untraced = share->backward;
     return rank_all_well(rank);
 }
 
-/* Collective. `mine` stays without a trace when a rank has failed. */
-static void trace_forward(struct share *share, struct trace_rank *mine, mmoe_trace **trace) {
-    progress_label(rank_progress(share->rank), "forward", 0);
-    if (!warm_up(share, mine) || share_forward_traced(share, trace))
-        return;
-    mine->trace = **trace;
-    mine->traced = share->forward;
+/* Collective. Right after untraced ones, so that the GPU is as busy as it gets. */
+static bool trace_call(struct share *share, enum trace_pass pass, struct trace_rank *mine, mmoe_trace **trace) {
+    struct trace_call *call = &mine->call[pass];
+    progress_label(rank_progress(share->rank), trace_pass_name[pass], 0);
+    if (!warm_up(share, mine) || share_swap_outputs(share))
+        return false;
+    if (pass == TRACE_FORWARD)
+        share_forward_traced(share, trace);
+    else
+        share_backward_traced(share, trace);
+    if (*trace)
+        call->trace = **trace;
+    call->traced = pass == TRACE_FORWARD ? share->forward : share->backward;
+    share_swap_outputs(share);
+    return rank_all_well(share->rank);
+}
+
+/* Of what the calls that were traced put out. */
+static void take_checksums(struct share *share, const struct traces *traces, uint64_t sums[TENSORS]) {
     share_fetch(share);
-    mine->checksum_traced = share_checksum(share, TENSOR_Y);
+    for (int t = INPUTS; t < TENSORS && !share->rank->code; t++)
+        if (traces_have(traces, t == TENSOR_Y ? TRACE_FORWARD : TRACE_BACKWARD))
+            sums[t] = share_checksum(share, (enum tensor)t);
+}
+
+static void compare_results(struct share *share, const struct traces *traces, struct trace_rank *mine) {
+    progress_label(rank_progress(share->rank), "checksums", 0);
+    take_checksums(share, traces, mine->untraced_sums);
+    if (!share_swap_outputs(share))
+        take_checksums(share, traces, mine->sums);
 }
 
 static void trace_rank(struct rank *rank, void *context) {
     struct traces *traces = context;
     struct trace_rank *mine = calloc(1, sizeof *mine);
     struct share share;
-    mmoe_trace *trace = NULL;
+    mmoe_trace *trace[TRACE_PASSES] = {NULL};
     share_open(&share, traces->problem, rank);
     if (!mine)
         rank_fail(rank, EXIT_RUN, "no memory for what a rank tells");
     else
-        trace_forward(&share, mine, &trace);
+        for (int pass = 0; pass < TRACE_PASSES; pass++)
+            if (traces_have(traces, (enum trace_pass)pass) &&
+                !trace_call(&share, (enum trace_pass)pass, mine, &trace[pass]))
+                break;
+    if (rank_all_well(rank))
+        compare_results(&share, traces, mine);
     if (rank_all_well(rank))
         traces_gather(rank, mine, traces);
-    mmoe_trace_destroy(&trace);
+    for (int pass = 0; pass < TRACE_PASSES; pass++)
+        mmoe_trace_destroy(&trace[pass]);
     share_close(&share);
     free(mine);
 }
 
 /* ---- Telling ---- */
 
-static void print_table(const struct traces *traces) {
-    static const char *const headings[] = {"rank",   "kernel", "multiply", "stage", "sum", "stages",
-                                           "room",   "tasks",  "results",  "rows",  "h",   "tokens",
-                                           "pulled", "pushed", "lost",     NULL};
-    struct table table;
+/* What a multiprocessor did in a call, on average. */
+struct account {
+    double kernels, multiply, stage, sum;         /* at work */
+    double stages, room, tasks, results, nothing; /* consumers and finishers that wait */
+    double rows, inner, tokens;                   /* the loader and the fetcher that wait meanwhile */
+};
+
+static struct account account_of(const struct trace_call *call) {
+    const double *consumer = call->spent[MMOE_TRACE_CONSUMER], *waits = call->waited[MMOE_TRACE_CONSUMER];
+    const double *finisher = call->spent[MMOE_TRACE_FINISHER], *loader = call->spent[MMOE_TRACE_LOADER];
+    struct account account = {
+        .kernels = trace_length_us(&call->trace),
+        .multiply = trace_multiplying_us(call),
+        .sum = trace_total(consumer, MMOE_TRACE_COPY_DW, MMOE_TRACE_SUM) +
+               trace_total(finisher, MMOE_TRACE_COPY_DW, MMOE_TRACE_SUM),
+        .stages = trace_total(waits, MMOE_TRACE_MULTIPLY_GATE_UP, MMOE_TRACE_MULTIPLY_WGRAD),
+        .room = trace_total(waits, MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_DIFFERENTIATE),
+        .tasks = consumer[MMOE_TRACE_AWAIT_TASK],
+        .results = consumer[MMOE_TRACE_AWAIT_RESULTS] + finisher[MMOE_TRACE_AWAIT_RESULTS],
+        .rows = loader[MMOE_TRACE_AWAIT_ROWS],
+        .inner = trace_total(loader, MMOE_TRACE_AWAIT_H, MMOE_TRACE_AWAIT_GRADIENTS),
+        .tokens = call->spent[MMOE_TRACE_FETCHER][MMOE_TRACE_AWAIT_TOKENS],
+    };
+    account.stage = trace_total(consumer, MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_DIFFERENTIATE) - account.room;
+    account.nothing =
+        account.kernels - trace_total(consumer, 0, MMOE_TRACE_SUM) - trace_total(finisher, 0, MMOE_TRACE_SUM);
+    return account;
+}
+
+static void add_line(struct table *table, int rank, enum trace_pass pass, const struct trace_call *call) {
+    const struct account us = account_of(call);
+    const double columns[] = {us.kernels, us.multiply, us.stage,   us.sum,  us.stages, us.room,
+                              us.tasks,   us.results,  us.nothing, us.rows, us.inner,  us.tokens};
     char text[24];
+    table_cell(table, "%d", rank);
+    table_cell(table, "%s", trace_pass_name[pass]);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
+        table_cell(table, "%.1f", columns[i]);
+    table_cell(table, "%s", record_bytes_text((double)call->bytes_pulled, text));
+    table_cell(table, "%s", record_bytes_text((double)call->bytes_pushed, text));
+    table_cell(table, "%lld", (long long)call->trace.lost);
+}
+
+static void print_table(const struct traces *traces) {
+    static const char *const headings[] = {"rank",   "call",   "kernels", "multiply", "stage",   "sum",
+                                           "stages", "room",   "tasks",   "results",  "nothing", "rows",
+                                           "inner",  "tokens", "pulled",  "pushed",   "lost",    NULL};
+    struct table table;
     table_start(&table, headings);
-    for (int r = 0; r < traces->problem->world; r++) {
-        const struct trace_rank *rank = &traces->rank[r];
-        const double *consumer = rank->spent[MMOE_TRACE_CONSUMER], *waits = rank->waited[MMOE_TRACE_CONSUMER];
-        const double stages = waits[MMOE_TRACE_MULTIPLY_GATE_UP] + waits[MMOE_TRACE_MULTIPLY_DOWN];
-        const double room = waits[MMOE_TRACE_STAGE_GATE_UP] + waits[MMOE_TRACE_STAGE_DOWN];
-        const double us[] = {
-            (double)(rank->trace.end_ns - rank->trace.begin_ns) * 1e-3,
-            consumer[MMOE_TRACE_MULTIPLY_GATE_UP] + consumer[MMOE_TRACE_MULTIPLY_DOWN] - stages,
-            consumer[MMOE_TRACE_STAGE_GATE_UP] + consumer[MMOE_TRACE_STAGE_DOWN] - room,
-            consumer[MMOE_TRACE_SUM],
-            stages,
-            room,
-            consumer[MMOE_TRACE_AWAIT_TASK],
-            consumer[MMOE_TRACE_AWAIT_RESULTS],
-            rank->spent[MMOE_TRACE_LOADER][MMOE_TRACE_AWAIT_ROWS],
-            rank->spent[MMOE_TRACE_LOADER][MMOE_TRACE_AWAIT_H],
-            rank->spent[MMOE_TRACE_FETCHER][MMOE_TRACE_AWAIT_TOKENS],
-        };
-        table_cell(&table, "%d", r);
-        for (size_t i = 0; i < sizeof us / sizeof us[0]; i++)
-            table_cell(&table, "%.1f", us[i]);
-        table_cell(&table, "%s", record_bytes_text((double)rank->bytes_pulled, text));
-        table_cell(&table, "%s", record_bytes_text((double)rank->bytes_pushed, text));
-        table_cell(&table, "%lld", (long long)rank->trace.lost);
-    }
+    for (int pass = 0; pass < TRACE_PASSES; pass++)
+        for (int r = 0; r < traces->problem->world && traces_have(traces, (enum trace_pass)pass); r++)
+            add_line(&table, r, (enum trace_pass)pass, &traces->rank[r].call[pass]);
     table_print(&table, stdout);
 }
 
 static void print_text(const struct traces *traces, const char *json, const char *svg) {
     record_print_problem(traces->problem, stdout);
-    puts("\nmicroseconds of a multiprocessor: its consumers' work and waits (for stages, room, tasks, results), and "
-         "what\n"
-         "its loader (rows, h) and fetcher (tokens) waited for meanwhile; bytes from and to peers");
+    puts("\nmicroseconds of a multiprocessor: its consumers' work and waits (for stages, room, tasks, results, "
+         "nothing), "
+         "and what\n"
+         "its loader (rows, inner) and fetcher (tokens) waited for meanwhile; bytes from and to peers");
     print_table(traces);
     printf("\ntimeline in '%s', for ui.perfetto.dev; picture in '%s'\n", json, svg);
 }
@@ -103,6 +155,7 @@ static void print_text(const struct traces *traces, const char *json, const char
 static int report(struct traces *traces, const char *json, const char *svg) {
     traces_align(traces);
     traces_add_up(traces);
+    traces_join(traces);
     json_t *record = trace_record(traces);
     if (!record)
         return complain_memory("the record");
@@ -136,17 +189,19 @@ static int run(const struct problem *problem, struct traces *traces) {
 
 int command_trace(int argc, char **argv) {
     static const struct argp_option own[] = {
+        {"only", KEY_ONLY, "forward|backward", 0, "the one alone (default: a whole layer)", 0},
         {"output", KEY_OUTPUT, "NAME", 0, "write NAME.json and NAME.svg (default trace)", 0},
         {"records", KEY_RECORDS, "N", 0, "events of a warp that are kept (default 4096); more are counted as lost", 0},
-        {"warmup", KEY_WARMUP, "N", 0, "how often to run before that (default 1)", 0},
+        {"rows", KEY_ROWS, "N", 0, "multiprocessors of each rank in the picture (default 64 of all ranks)", 0},
+        {"warmup", KEY_WARMUP, "N", 0, "how often to run before each call (default 1)", 0},
         {0}};
-    struct options options = {.command = "trace", .forward = true, .backend = "cuda"};
+    struct options options = {.command = "trace", .backend = "cuda"};
     struct problem problem;
-    int code =
-        problem_open(&problem, &options, own,
-                     "A forward on GPUs, recorded: what each multiprocessor multiplied, pulled, pushed and waited "
-                     "for, and when, as a timeline for ui.perfetto.dev and as an SVG picture." EXIT_CODES_HELP,
-                     argc, argv);
+    int code = problem_open(
+        &problem, &options, own,
+        "A forward and a backward on GPUs, recorded: what each multiprocessor multiplied, pulled, pushed "
+        "and waited for, and when, as a timeline for ui.perfetto.dev and as an SVG picture." EXIT_CODES_HELP,
+        argc, argv);
     if (code)
         return code;
     struct traces *traces = calloc(1, sizeof *traces);

@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
                "  run     one layer forward and backward: times, bytes, checksums\n"
                "  check   the same against a float64 reference\n"
                "  bench   its time beside the same matrix products through OpenBLAS alone\n"
-               "  trace   a forward on GPUs, recorded: a timeline and a picture of it\n"
+               "  trace   a layer on GPUs, recorded: a timeline and a picture of it\n"
                "  info    backends found, presets, the size of every buffer, the plan of a routing\n\n"
                "`megamoe COMMAND --help` lists the options of one.\n"
                "Exit codes: 0 all is well; 1 `check` found an error past its bound; 2 bad usage or input; 3 the "

@@ -274,6 +274,12 @@ static int read_running(struct options *options, int key, const char *text) {
     }
 }
 
+static int read_only(struct options *options, const char *text) {
+    int code = read_choice("only", text, "forward", "backward", &options->backward);
+    options->forward = !options->backward;
+    return code;
+}
+
 static int read_own(struct options *options, int key, char *text) {
     switch (key) {
     case KEY_SAVE:
@@ -282,6 +288,8 @@ static int read_own(struct options *options, int key, char *text) {
     case KEY_FORWARD:
         options->forward = true;
         return 0;
+    case KEY_ONLY:
+        return read_only(options, text);
     case KEY_OUTPUT:
         options->output = text;
         return *text ? 0 : bad("output", text, "the name of a file");
@@ -296,6 +304,8 @@ static int read_own(struct options *options, int key, char *text) {
         return read_count("warmup", text, 0, 10000, &options->warmup);
     case KEY_RECORDS:
         return read_count("records", text, 1, 1 << 20, &options->records);
+    case KEY_ROWS:
+        return read_count("rows", text, 1, 1024, &options->rows);
     default:
         return NOT_HERE;
     }

@@ -43,13 +43,13 @@ struct options {
     bool json, progress;
 
     /* Of single commands */
-    bool forward;               /* run, check; trace always */
+    bool forward, backward;     /* the one alone: run, check; trace */
     const char *save;           /* run */
     double bound;               /* check */
     int64_t iterations, warmup; /* bench */
     const char *output;         /* bench, trace */
     const char *draw;           /* bench */
-    int64_t records;            /* trace */
+    int64_t records, rows;      /* trace */
 };
 
 extern const char *const input_option[INPUTS]; /* "--x" and so on */
@@ -60,7 +60,18 @@ extern const char *const input_option[INPUTS]; /* "--x" and so on */
 int options_read(struct options *options, const struct argp_option *own, const char *help, int argc, char **argv);
 
 /* Numbers for the options of single commands, as keys of their argp_option. */
-enum { KEY_SAVE = 512, KEY_FORWARD, KEY_BOUND, KEY_ITERATIONS, KEY_WARMUP, KEY_OUTPUT, KEY_DRAW, KEY_RECORDS };
+enum {
+    KEY_SAVE = 512,
+    KEY_FORWARD,
+    KEY_ONLY,
+    KEY_BOUND,
+    KEY_ITERATIONS,
+    KEY_WARMUP,
+    KEY_OUTPUT,
+    KEY_DRAW,
+    KEY_RECORDS,
+    KEY_ROWS
+};
 
 /* Reads a decimal integer from first to last out of a whole string. */
 bool read_integer(const char *text, int64_t first, int64_t last, int64_t *value);

@@ -66,12 +66,17 @@ void share_fetch(struct share *share) {
                                                            tensor_bytes(share, (enum tensor)t)));
 }
 
-void share_forget_y(struct share *share) {
-    size_t bytes = tensor_bytes(share, TENSOR_Y);
-    memset(share->data[TENSOR_Y], 0xff, bytes);
-    if (on_device(share))
-        rank_fail_status(share->rank,
-                         mmoe_device_write(share->rank->group, share->placed[TENSOR_Y], share->data[TENSOR_Y], bytes));
+int share_swap_outputs(struct share *share) {
+    for (int t = INPUTS; t < TENSORS && !share->rank->code; t++) {
+        void *before = share->placed[t];
+        share->placed[t] = share->others[t];
+        share->others[t] = before;
+        if (is_needed(share, (enum tensor)t) && !share->placed[t]) {
+            memset(share->data[t], 0xff, tensor_bytes(share, (enum tensor)t));
+            place_tensor(share, (enum tensor)t);
+        }
+    }
+    return share->rank->code;
 }
 
 uint64_t share_checksum(const struct share *share, enum tensor tensor) {
@@ -101,8 +106,10 @@ void share_close(struct share *share) {
     mmoe_saved_destroy(&share->saved);
     mmoe_layer_destroy(&share->layer);
     for (int t = 0; t < TENSORS; t++) {
-        if (on_device(share))
+        if (on_device(share)) {
             mmoe_device_free(share->rank->group, &share->placed[t]);
+            mmoe_device_free(share->rank->group, &share->others[t]);
+        }
         free(share->data[t]);
     }
 }
@@ -142,7 +149,7 @@ int share_forward_traced(struct share *share, mmoe_trace **trace) {
                             mmoe_forward_traced(share->layer, &args, share->problem->options->records, trace));
 }
 
-int share_backward(struct share *share) {
+static mmoe_backward_args backward_args(struct share *share) {
     mmoe_backward_args args = mmoe_backward_args_default();
     args.saved = share->saved;
     if (share->problem->options->keep == MMOE_KEEP_PLAN)
@@ -157,7 +164,18 @@ int share_backward(struct share *share) {
     args.dup = view(share, TENSOR_DUP);
     args.ddown = view(share, TENSOR_DDOWN);
     args.report = &share->backward;
+    return args;
+}
+
+int share_backward(struct share *share) {
+    mmoe_backward_args args = backward_args(share);
     return rank_fail_status(share->rank, mmoe_backward(share->layer, &args));
+}
+
+int share_backward_traced(struct share *share, mmoe_trace **trace) {
+    mmoe_backward_args args = backward_args(share);
+    return rank_fail_status(share->rank,
+                            mmoe_backward_traced(share->layer, &args, share->problem->options->records, trace));
 }
 
 bool share_both(struct share *share) {

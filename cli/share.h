@@ -9,6 +9,7 @@ struct share {
     struct rank *rank;
     void *data[TENSORS];   /* this rank's tokens or experts */
     void *placed[TENSORS]; /* where the calls find them: the same, or memory of the group's device */
+    void *others[TENSORS]; /* of the device: outputs of calls before the last share_swap_outputs */
     mmoe_layer *layer;
     mmoe_saved *saved;
     mmoe_report forward, backward; /* of the last calls */
@@ -26,8 +27,9 @@ void share_close(struct share *share);
 
 /* Collective: the calls, which all ranks must be about to make. */
 int share_forward(struct share *share);
-int share_forward_traced(struct share *share, mmoe_trace **trace);
 int share_backward(struct share *share);
+int share_forward_traced(struct share *share, mmoe_trace **trace);
+int share_backward_traced(struct share *share, mmoe_trace **trace);
 
 /* Collective: both, or with --forward the first alone, with progress shown, and their outputs in `data`. Returns
  * whether every rank is well after them; where one was not before, nothing is called. */
@@ -36,8 +38,9 @@ bool share_both(struct share *share);
 /* Brings the outputs to `data`. */
 void share_fetch(struct share *share);
 
-/* Poisons y again. */
-void share_forget_y(struct share *share);
+/* On a device: from now on the calls' outputs go to other memory, poisoned with NaN at first; back and forth with each
+ * call of this. */
+int share_swap_outputs(struct share *share);
 
 /* Of a tensor in `data`, as this rank's part of the whole: the ranks' add up. */
 uint64_t share_checksum(const struct share *share, enum tensor tensor);

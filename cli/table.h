@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#define TABLE_COLUMNS 16
+#define TABLE_COLUMNS 20
 #define TABLE_CELL 48
 
 struct table {

@@ -3,13 +3,16 @@
 
 #include "trace_rates.h"
 
-/* Of a multiprocessor, in the order in which they are shown. */
+#define THREADS 32 /* numbers for them, of a multiprocessor */
+#define CALLS_THREAD 0x100000
+
+/* In the order in which they are shown. */
 static int thread_of(const mmoe_trace_event *event) {
     static const int first[TRACE_ROLES] = {
-        [MMOE_TRACE_CONSUMER] = 0, [MMOE_TRACE_LOADER] = 8,  [MMOE_TRACE_STORER] = 9,
-        [MMOE_TRACE_FETCHER] = 10, [MMOE_TRACE_FLIGHT] = 11,
+        [MMOE_TRACE_CONSUMER] = 0, [MMOE_TRACE_LOADER] = 8,  [MMOE_TRACE_STORER] = 9,    [MMOE_TRACE_FETCHER] = 10,
+        [MMOE_TRACE_FLIGHT] = 11,  [MMOE_TRACE_SUMMER] = 15, [MMOE_TRACE_FINISHER] = 18,
     };
-    return event->multiprocessor * 16 + first[event->role] + event->number;
+    return event->multiprocessor * THREADS + first[event->role] + event->number;
 }
 
 static void write_names(FILE *file, int rank, const mmoe_trace_event *event) {
@@ -17,7 +20,7 @@ static void write_names(FILE *file, int rank, const mmoe_trace_event *event) {
     fprintf(file,
             "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"SM %03d %s",
             rank, thread, event->multiprocessor, trace_role_name[event->role]);
-    if (event->role == MMOE_TRACE_CONSUMER || event->role == MMOE_TRACE_FLIGHT)
+    if (event->role != MMOE_TRACE_LOADER && event->role != MMOE_TRACE_STORER && event->role != MMOE_TRACE_FETCHER)
         fprintf(file, " %d", event->number);
     fprintf(file,
             "\"}},\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_sort_index\", "
@@ -48,6 +51,7 @@ static struct place place_of(mmoe_trace_kind kind) {
     case MMOE_TRACE_SPREAD:
     case MMOE_TRACE_AWAIT_TASK:
     case MMOE_TRACE_AWAIT_RESULTS:
+    case MMOE_TRACE_COPY_DW:
         return (struct place){NULL, NULL};
     case MMOE_TRACE_CLEAR_PADS:
         return (struct place){"block", NULL};
@@ -55,6 +59,10 @@ static struct place place_of(mmoe_trace_kind kind) {
         return (struct place){"token", "piece"};
     case MMOE_TRACE_SUM:
         return (struct place){"token", NULL};
+    case MMOE_TRACE_LOAD_WGRAD:
+    case MMOE_TRACE_MULTIPLY_WGRAD:
+    case MMOE_TRACE_STAGE_WGRAD:
+        return (struct place){"expert", "tile"};
     default:
         return (struct place){"block", "tile"};
     }
@@ -115,10 +123,29 @@ static void write_rates(FILE *file, const struct traces *traces, int rank) {
     }
 }
 
+/* A thread of its own, which says when calls begin and end. */
+static void write_calls(FILE *file, const struct traces *traces, int rank) {
+    fprintf(
+        file,
+        "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"calls\"}},\n"
+        "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_sort_index\", \"args\": {\"sort_index\": -1}},\n",
+        rank, CALLS_THREAD, rank, CALLS_THREAD);
+    for (int pass = 0; pass < TRACE_PASSES; pass++) {
+        const mmoe_trace *trace = &traces->rank[rank].call[pass].trace;
+        if (trace->count > 0)
+            fprintf(file,
+                    "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"cat\":\"call\","
+                    "\"args\":{}},\n",
+                    rank, CALLS_THREAD, trace_us(traces, trace->begin_ns), trace_length_us(trace),
+                    trace_pass_name[pass]);
+    }
+}
+
 static void write_rank(FILE *file, const struct traces *traces, int rank) {
-    const mmoe_trace *trace = &traces->rank[rank].trace;
+    const mmoe_trace *trace = &traces->rank[rank].whole;
     fprintf(file, "{\"ph\": \"M\", \"pid\": %d, \"name\": \"process_name\", \"args\": {\"name\": \"rank %d\"}},\n",
             rank, rank);
+    write_calls(file, traces, rank);
     for (int64_t e = 0; e < trace->count; e++) {
         const mmoe_trace_event *event = &trace->events[e];
         if (e == 0 || thread_of(event) != thread_of(event - 1))

@@ -13,7 +13,7 @@ static void spread(const struct traces *traces, double step_ns, const mmoe_trace
 }
 
 void trace_rates_of(const struct traces *traces, int rank, struct trace_rates *rates) {
-    const mmoe_trace *trace = &traces->rank[rank].trace;
+    const mmoe_trace *trace = &traces->rank[rank].whole;
     double span_ns = (double)(traces->end_ns - traces->begin_ns), step_ns = span_ns / TRACE_STEPS;
     *rates = (struct trace_rates){.step_us = step_ns * 1e-3};
     if (span_ns <= 0)

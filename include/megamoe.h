@@ -391,18 +391,22 @@ MMOE_API mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *
 
 /* ---- Traces ------------------------------------------------------------------------------------- */
 
-/* What a GPU's forward did when: communication under computation, and what was waited for.
+/* What a GPU's forward or backward did when: communication under computation, and what was waited for.
  *
  * A multiprocessor works on tiles of 128 rows and some columns of a product, called tasks. Its warps share the work:
  * the loader takes tasks and brings their operands to shared memory, the consumers multiply and stage the results, the
  * storer stores activations and pushes result rows to the ranks of their tokens, and the fetcher pulls token rows, of
- * which several are in flight at a time. */
+ * which several are in flight at a time. Gradients of weights are made after that, by a loader and consumers, while
+ * warps that have nothing to do are summers: they sum tokens whose results have all come. At the end of a backward all
+ * warps are finishers, which sum the rest. */
 typedef enum mmoe_trace_role {
     MMOE_TRACE_LOADER = 0,
     MMOE_TRACE_FETCHER = 1,
     MMOE_TRACE_FLIGHT = 2,
     MMOE_TRACE_STORER = 3,
-    MMOE_TRACE_CONSUMER = 4
+    MMOE_TRACE_CONSUMER = 4,
+    MMOE_TRACE_SUMMER = 5,
+    MMOE_TRACE_FINISHER = 6
 } mmoe_trace_role;
 
 /* What an event's time was spent on, by role. (task): `block` and `tile` tell the task. (gradient): `block` is one of
@@ -445,7 +449,7 @@ typedef enum mmoe_trace_kind {
     MMOE_TRACE_STAGE_DX = 29,       /* (task) rounding */
     MMOE_TRACE_STAGE_WGRAD = 30,    /* (gradient) rounding, adding; `waited_ns` for old values too */
     MMOE_TRACE_DIFFERENTIATE = 31,  /* (task) gradients of gate and up; `waited_ns` for gate and up to come */
-    /* Those and summers */
+    /* Consumers, summers, finishers */
     MMOE_TRACE_AWAIT_RESULTS = 32, /* of this rank's tokens, from all ranks */
     MMOE_TRACE_COPY_DW = 33,       /* of this rank's tokens, which had come */
     MMOE_TRACE_SUM = 34            /* of `rows` tokens from `token` on */
@@ -457,7 +461,8 @@ typedef struct mmoe_trace_event {
     int64_t waited_ns;        /* of that, as the kind says */
     int32_t multiprocessor;   /* its number on the GPU */
     mmoe_trace_role role;
-    int32_t number; /* of the consumer, 0 .. 7, or of the flight's place, 0 .. 3; else 0 */
+    int32_t number; /* of the consumer, 0 .. 7, of the flight's place, 0 .. 3, of the summer, 0 .. 2, of the finisher,
+                       0 .. 11; else 0 */
     mmoe_trace_kind kind;
     int32_t block, tile;
     int32_t token, rows, peer_rows;
@@ -467,19 +472,23 @@ typedef struct mmoe_trace_event {
 
 typedef struct mmoe_trace {
     int32_t rank, world;
-    int32_t multiprocessors;        /* that had a part in the forward */
+    int32_t multiprocessors;        /* that had a part in the call */
     int64_t begin_ns, end_ns;       /* the first one's begin and the last one's end */
     const mmoe_trace_event *events; /* sorted by multiprocessor, role, number and time; those of one don't overlap */
     int64_t count;
     int64_t lost; /* events that were not kept */
 } mmoe_trace;
 
-/* mmoe_forward, with the same results and collective with it: each rank may trace or not. Waits for the end of the
- * call and makes a trace, which mmoe_trace_destroy frees. At most `records` events of a warp are kept, 0: 4096; room
- * for them is allocated for this call alone, 624 bytes a multiprocessor and record. A forward of more than two seconds
- * loses all. On failure *trace is NULL. MMOE_UNSUPPORTED on the CPU, and in a stream that is being captured. */
+/* mmoe_forward and mmoe_backward, with the same results and collective with them: each rank may trace or not. Both wait
+ * for the end of the call and make a trace, which mmoe_trace_destroy frees; times in all traces of a GPU are of one
+ * clock. At most `records` events of each warp of a kernel are kept, 0: 4096; room for them is allocated for this call
+ * alone, 624 bytes a multiprocessor, kernel and record. A forward is one kernel. A backward is one for the rows, one
+ * for dW2, one for dW1 and dW3 or, when their types differ, for each, and one for the end. A kernel of more than two
+ * seconds loses all. On failure *trace is NULL. MMOE_UNSUPPORTED on the CPU, and in a stream that is being captured. */
 MMOE_API mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
                                          mmoe_trace **trace);
+MMOE_API mmoe_status mmoe_backward_traced(mmoe_layer *layer, const mmoe_backward_args *args, int64_t records,
+                                          mmoe_trace **trace);
 
 /* Sets *trace to NULL; NULL is accepted. */
 MMOE_API void mmoe_trace_destroy(mmoe_trace **trace);

@@ -20,6 +20,7 @@ _megamoe() {
         --weight-on) choices="output input" ;;
         --keep) choices="plan rows" ;;
         --backend) choices="cuda cpu" ;;
+        --only) choices="forward backward" ;;
         --save)
             COMPREPLY=($(compgen -d -- "$word"))
             return
@@ -29,7 +30,7 @@ _megamoe() {
             return
             ;;
         --scale | --hidden | --intermediate | --experts | --top-k | --ranks | --tokens | --seed | --limit | --capacity | \
-            --threads | --bound | --iterations | --warmup | --records)
+            --threads | --bound | --iterations | --warmup | --records | --rows)
             return
             ;;
         *)
@@ -38,7 +39,7 @@ _megamoe() {
                 run) choices+=" --forward --save" ;;
                 check) choices+=" --forward --bound" ;;
                 bench) choices+=" --iterations --warmup --output --draw" ;;
-                trace) choices+=" --output --records --warmup" ;;
+                trace) choices+=" --only --output --records --rows --warmup" ;;
             esac
             ;;
     esac

@@ -6,7 +6,7 @@ void *mm_stream_of_forward(const mmoe_forward_args *args) {
     return args != NULL && args->struct_size == sizeof *args ? args->stream : NULL;
 }
 
-static void *stream_of_backward(const mmoe_backward_args *args) {
+void *mm_stream_of_backward(const mmoe_backward_args *args) {
     return args != NULL && args->struct_size == sizeof *args ? args->stream : NULL;
 }
 
@@ -27,5 +27,5 @@ mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args) {
     const struct mm_backend *backend = layer->group->backend;
     mmoe_status status = mm_check_backward(layer, args);
     return status == MMOE_OK ? backend->backward(layer, args)
-                             : backend->refuse(layer, MM_CALL_BACKWARD, stream_of_backward(args), status);
+                             : backend->refuse(layer, MM_CALL_BACKWARD, mm_stream_of_backward(args), status);
 }

@@ -72,7 +72,8 @@ size_t mm_overlap_bytes(int local_experts);
 mmoe_status mm_check_forward(struct mmoe_layer *layer, const mmoe_forward_args *args);
 mmoe_status mm_check_backward(struct mmoe_layer *layer, const mmoe_backward_args *args);
 
-/* calls.c: the stream of a forward that may have been refused; NULL when nothing in `args` can be trusted. */
+/* calls.c: the stream of a call that may have been refused; NULL when nothing in `args` can be trusted. */
 void *mm_stream_of_forward(const mmoe_forward_args *args);
+void *mm_stream_of_backward(const mmoe_backward_args *args);
 
 #endif

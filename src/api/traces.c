@@ -1,32 +1,57 @@
-/* Traced forwards. */
+/* Traced calls. */
 #include "api/check.h"
 
 enum { USUAL_RECORDS = 4096, MOST_RECORDS = 1 << 20 };
 
-static mmoe_status check_traced(const struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
-                                mmoe_trace **trace) {
-    const struct mm_backend *backend = layer->group->backend;
+/* What is asked for beside the call; `can`: the backend can trace such a call. */
+static mmoe_status check_trace(const struct mmoe_layer *layer, bool can, int64_t records, mmoe_trace **trace) {
     mmoe_status status = mm_check_pointer("trace", trace, "the address of a pointer");
     if (status == MMOE_OK) {
         status = mm_check_range("records", records, 0, MOST_RECORDS);
     }
-    if (status == MMOE_OK && backend->forward_traced == NULL) {
-        status = mm_fail(MMOE_UNSUPPORTED, "a trace is wanted of backend \"%s\", expected \"cuda\"", backend->name);
-    }
-    return status == MMOE_OK ? mm_check_forward((struct mmoe_layer *)layer, args) : status;
+    return status != MMOE_OK || can
+               ? status
+               : mm_fail(MMOE_UNSUPPORTED, "a trace is wanted of backend \"%s\", expected \"cuda\"",
+                         layer->group->backend->name);
 }
 
-mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args, int64_t records, mmoe_trace **trace) {
+static int64_t records_of(int64_t records) {
+    return records > 0 ? records : USUAL_RECORDS;
+}
+
+static void forget(mmoe_trace **trace) {
     if (trace != NULL) {
         *trace = NULL;
     }
+}
+
+mmoe_status mmoe_forward_traced(mmoe_layer *layer, const mmoe_forward_args *args, int64_t records, mmoe_trace **trace) {
+    forget(trace);
     if (layer == NULL) {
         return mm_check_pointer("layer", layer, "a layer");
     }
     const struct mm_backend *backend = layer->group->backend;
-    mmoe_status status = check_traced(layer, args, records, trace);
-    return status == MMOE_OK ? backend->forward_traced(layer, args, records > 0 ? records : USUAL_RECORDS, trace)
+    mmoe_status status = check_trace(layer, backend->forward_traced != NULL, records, trace);
+    if (status == MMOE_OK) {
+        status = mm_check_forward(layer, args);
+    }
+    return status == MMOE_OK ? backend->forward_traced(layer, args, records_of(records), trace)
                              : backend->refuse(layer, MM_CALL_FORWARD, mm_stream_of_forward(args), status);
+}
+
+mmoe_status mmoe_backward_traced(mmoe_layer *layer, const mmoe_backward_args *args, int64_t records,
+                                 mmoe_trace **trace) {
+    forget(trace);
+    if (layer == NULL) {
+        return mm_check_pointer("layer", layer, "a layer");
+    }
+    const struct mm_backend *backend = layer->group->backend;
+    mmoe_status status = check_trace(layer, backend->backward_traced != NULL, records, trace);
+    if (status == MMOE_OK) {
+        status = mm_check_backward(layer, args);
+    }
+    return status == MMOE_OK ? backend->backward_traced(layer, args, records_of(records), trace)
+                             : backend->refuse(layer, MM_CALL_BACKWARD, mm_stream_of_backward(args), status);
 }
 
 void mmoe_trace_destroy(mmoe_trace **trace) {

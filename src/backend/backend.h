@@ -91,9 +91,11 @@ struct mm_backend {
     mmoe_status (*forward)(struct mmoe_layer *layer, const mmoe_forward_args *args);
     mmoe_status (*backward)(struct mmoe_layer *layer, const mmoe_backward_args *args);
 
-    /* A forward that is recorded; NULL: the backend can't. A trace is one block of memory. */
+    /* Calls that are recorded; NULL: the backend can't. A trace is one block of memory. */
     mmoe_status (*forward_traced)(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
                                   mmoe_trace **trace);
+    mmoe_status (*backward_traced)(struct mmoe_layer *layer, const mmoe_backward_args *args, int64_t records,
+                                   mmoe_trace **trace);
 
     /* How calls failed that returned before they had ended, since this was last asked. NULL: no call does. The group is
      * locked. */

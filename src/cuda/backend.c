@@ -63,6 +63,7 @@ const struct mm_backend mm_cuda_backend = {
     .forward = mm_cuda_forward,
     .backward = mm_cuda_backward,
     .forward_traced = mm_cuda_forward_traced,
+    .backward_traced = mm_cuda_backward_traced,
     .earlier = mm_cuda_failure,
     .refuse = mm_cuda_refuse_whole,
 };

@@ -9,6 +9,7 @@
 #include "cuda/products.h"
 #include "cuda/routing.h"
 #include "cuda/setup.h"
+#include "cuda/trace.h"
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_args *args) {
     const struct mm_cuda_group *cuda = layer->group->backend_state;
@@ -131,10 +132,13 @@ static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args 
     if (status == MMOE_OK && args->report != NULL) {
         status = mm_cuda_report(call, args->report);
     }
+    if (status == MMOE_OK) {
+        status = mm_cuda_trace_await(call);
+    }
     if (status != MMOE_OK) {
         return mm_cuda_give_up(call, status);
     }
-    return args->report != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
+    return args->report != NULL || call->trace != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
 }
 
 /* ---- Failures ---- */
@@ -169,7 +173,8 @@ static mmoe_status fail_to_begin(const struct mm_cuda_call *call, const mmoe_bac
     return mm_fail(status, "%s", call->group->broken_text);
 }
 
-mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args *args) {
+/* A call that begins and ends here; `trace` NULL: it is not recorded. */
+static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_backward_args *args, struct mm_cuda_trace *trace) {
     struct mm_cuda_call call;
     mmoe_status status = check(layer, args);
     if (status != MMOE_OK) {
@@ -184,12 +189,35 @@ mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args 
     if (status == MMOE_OK) {
         status = reserve(&call, args->saved->backend_state);
     }
+    if (status == MMOE_OK && trace != NULL) {
+        status = mm_cuda_trace_make(&call, trace, MM_TRACE_WGRAD + mm_cuda_wgrad_count(args));
+    }
     if (status != MMOE_OK) {
         return mm_cuda_refuse(&call, status);
     }
     status = backward(&call, args);
     if (status != MMOE_OK) {
         status = fail(&call, args, status);
+    } else if (trace != NULL) {
+        status = mm_cuda_trace_read(&call, trace);
+    }
+    if (trace != NULL) {
+        mm_cuda_trace_free(&call, trace);
     }
     return mm_cuda_end(&call, status);
+}
+
+mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args *args) {
+    return make_call(layer, args, NULL);
+}
+
+mmoe_status mm_cuda_backward_traced(struct mmoe_layer *layer, const mmoe_backward_args *args, int64_t records,
+                                    mmoe_trace **made) {
+    struct mm_cuda_trace trace = {.room = (uint32_t)records};
+    mmoe_status status = make_call(layer, args, &trace);
+    if (status != MMOE_OK) {
+        mmoe_trace_destroy(&trace.made); /* an earlier call's failure is told by this one */
+    }
+    *made = trace.made;
+    return status;
 }

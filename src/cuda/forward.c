@@ -123,8 +123,8 @@ static mmoe_status compute_growing(struct mm_cuda_call *call, const mmoe_forward
 /* With a report, or a trace, which ends when it has been written. */
 static mmoe_status await_end(struct mm_cuda_call *call, mmoe_report *out) {
     mmoe_status status = out != NULL ? mm_cuda_report(call, out) : MMOE_OK;
-    if (status == MMOE_OK && call->trace != NULL) {
-        status = MM_CU(&call->gpu->driver, cuStreamSynchronize, "awaiting the end of a traced forward", call->stream);
+    if (status == MMOE_OK) {
+        status = mm_cuda_trace_await(call);
     }
     return status == MMOE_OK ? mm_cuda_failure(call->group) : mm_cuda_give_up(call, status);
 }
@@ -194,7 +194,7 @@ static mmoe_status make_call(struct mmoe_layer *layer, const mmoe_forward_args *
         status = mm_cuda_reserve_plan(&call);
     }
     if (status == MMOE_OK && trace != NULL) {
-        status = mm_cuda_trace_make(&call, trace);
+        status = mm_cuda_trace_make(&call, trace, 1);
     }
     if (status != MMOE_OK) {
         return mm_cuda_refuse(&call, status);
@@ -221,7 +221,7 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
 
 mmoe_status mm_cuda_forward_traced(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
                                    mmoe_trace **made) {
-    struct mm_cuda_trace trace = {.params.room = (uint32_t)records};
+    struct mm_cuda_trace trace = {.room = (uint32_t)records};
     mmoe_status status = make_call(layer, args, &trace);
     if (status != MMOE_OK) {
         mmoe_trace_destroy(&trace.made); /* an earlier call's failure is told by this one */

@@ -21,7 +21,6 @@ struct fused_call mm_cuda_fused_call(const struct mm_cuda_call *call, const mm_c
         .tokens = call->tokens,
         .clamp = call->layer->config.limit > 0,
         .limit = call->layer->config.limit,
-        .trace = call->trace != NULL ? *call->trace : (struct trace_params){0},
     };
     for (uint32_t i = 0; i < fused.fetched_count; i++) {
         const struct mm_cuda_slot *slot = &call->slots[i];

@@ -2,6 +2,7 @@
 #include "cuda/exchange.h"
 #include "cuda/fused.h"
 #include "cuda/inputs.h"
+#include "cuda/trace.h"
 #include "cuda/views.h"
 #include "kernels/backward_params.h"
 
@@ -79,6 +80,7 @@ mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backwar
         .redo = call->recompute,
         .wants_weights = wants_weights(args),
     };
+    params.call.trace = mm_cuda_trace_part(call, MM_TRACE_ROWS, 0);
     mmoe_status status = map_pools(call, &params);
     if (status == MMOE_OK) {
         status = map_weights(call, &params);
@@ -87,20 +89,21 @@ mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backwar
                                       .threads = FUSED_THREADS,
                                       .shared_bytes = BACKWARD_SMEM_BYTES,
                                       .overlapping = true};
-    return status == MMOE_OK ? mm_cuda_launch(call, MM_KERNEL_BACKWARD, grid, &params) : status;
+    return status == MMOE_OK ? mm_cuda_launch_part(call, MM_KERNEL_BACKWARD, grid, &params) : status;
 }
 
 /* ---- End ---- */
 
 mmoe_status mm_cuda_end_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
-    const struct backward_end_params params = {
+    struct backward_end_params params = {
         .call = mm_cuda_fused_call(call, NULL),
         .dx = mm_wanted_matrix(&args->dx),
         .dweights = mm_wanted_matrix(&args->dweights),
         .dw = call->cuda->layout.dw,
     };
+    params.call.trace = mm_cuda_trace_part(call, MM_TRACE_END, 0);
     const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),
                                       .threads = BACKWARD_END_THREADS,
                                       .shared_bytes = BACKWARD_END_SHARED_BYTES};
-    return mm_cuda_launch(call, MM_KERNEL_BACKWARD_END, grid, &params);
+    return mm_cuda_launch_part(call, MM_KERNEL_BACKWARD_END, grid, &params);
 }

@@ -2,6 +2,7 @@
 #include "cuda/fused.h"
 
 #include "cuda/inputs.h"
+#include "cuda/trace.h"
 #include "cuda/views.h"
 #include "kernels/forward_params.h"
 #include "kernels/fused_shape.h"
@@ -42,16 +43,14 @@ static mmoe_status map_weights(struct mm_cuda_call *call, struct forward_params 
 
 mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_args *args, enum mm_fused_when when) {
     struct forward_params params = params_of(call, args, when);
+    params.call.trace = mm_cuda_trace_part(call, MM_TRACE_ROWS, 0);
     mmoe_status status = map_pools(call, &params);
     if (status == MMOE_OK) {
         status = map_weights(call, &params);
     }
-    const bool traced = call->trace != NULL;
     const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),
                                       .threads = FUSED_THREADS,
-                                      .shared_bytes = traced ? TRACED_SMEM_BYTES : FUSED_SMEM_BYTES,
+                                      .shared_bytes = FUSED_SMEM_BYTES,
                                       .overlapping = true};
-    return status == MMOE_OK
-               ? mm_cuda_launch(call, traced ? MM_KERNEL_FORWARD_TRACED : MM_KERNEL_FORWARD, grid, &params)
-               : status;
+    return status == MMOE_OK ? mm_cuda_launch_part(call, MM_KERNEL_FORWARD, grid, &params) : status;
 }

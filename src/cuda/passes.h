@@ -8,5 +8,7 @@ mmoe_status mm_cuda_forward(struct mmoe_layer *layer, const mmoe_forward_args *a
 mmoe_status mm_cuda_forward_traced(struct mmoe_layer *layer, const mmoe_forward_args *args, int64_t records,
                                    mmoe_trace **trace);
 mmoe_status mm_cuda_backward(struct mmoe_layer *layer, const mmoe_backward_args *args);
+mmoe_status mm_cuda_backward_traced(struct mmoe_layer *layer, const mmoe_backward_args *args, int64_t records,
+                                    mmoe_trace **trace);
 
 #endif

@@ -4,6 +4,7 @@
 #include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/maps.h"
+#include "cuda/trace.h"
 #include "cuda/views.h"
 #include "kernels/tile_shape.h"
 
@@ -11,13 +12,16 @@
 enum { LOAD_ROWS = 64, PIECE_ROWS = 16, EPILOGUE_ROWS = 128 };
 
 /* As many clusters as run at once. */
-static mmoe_status launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, const void *params) {
+static struct mm_cuda_grid grid_of(const struct mm_cuda_call *call) {
     const unsigned clusters = mm_cuda_multiprocessors(call) / CLUSTER_CTAS;
-    const struct mm_cuda_grid grid = {.ctas = (clusters > 0 ? clusters : 1) * CLUSTER_CTAS,
-                                      .threads = CTA_THREADS,
-                                      .cluster = CLUSTER_CTAS,
-                                      .shared_bytes = GEMM_SMEM_BYTES};
-    return mm_cuda_launch(call, which, grid, params);
+    return (struct mm_cuda_grid){.ctas = (clusters > 0 ? clusters : 1) * CLUSTER_CTAS,
+                                 .threads = CTA_THREADS,
+                                 .cluster = CLUSTER_CTAS,
+                                 .shared_bytes = GEMM_SMEM_BYTES};
+}
+
+static mmoe_status launch(const struct mm_cuda_call *call, enum mm_cuda_kernel which, const void *params) {
+    return mm_cuda_launch(call, which, grid_of(call), params);
 }
 
 static struct row_segments segments_of(const struct mm_cuda_call *call) {
@@ -164,10 +168,14 @@ static mmoe_status add_half(struct mm_cuda_call *call, enum mm_half half, const 
     return mm_wanted(out) ? add_launch(call, &product, accumulate, wgrads) : MMOE_OK;
 }
 
-/* Together when that is one kind of output, which reads x once. */
+/* When that is one kind of output, which reads x once. */
+static bool together(const mmoe_backward_args *args) {
+    return mm_wanted(&args->dgate) && mm_wanted(&args->dup) && args->dgate.dtype == args->dup.dtype;
+}
+
 static mmoe_status add_gate_up(struct mm_cuda_call *call, const mmoe_backward_args *args,
                                struct mm_cuda_wgrads *wgrads) {
-    if (mm_wanted(&args->dgate) && mm_wanted(&args->dup) && args->dgate.dtype == args->dup.dtype) {
+    if (together(args)) {
         const struct outer_product both = {
             mm_dgrad_view(call, MM_BOTH), mm_x_view(call), {&args->dgate, &args->dup}, {"dgate", "dup"}};
         return add_launch(call, &both, args->accumulate, wgrads);
@@ -184,13 +192,27 @@ mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_arg
     return status == MMOE_OK ? add_gate_up(call, args, wgrads) : status;
 }
 
+int mm_cuda_wgrad_count(const mmoe_backward_args *args) {
+    const int gate_up = together(args) ? 1 : mm_wanted(&args->dgate) + mm_wanted(&args->dup);
+    return mm_wanted(&args->ddown) + gate_up;
+}
+
+/* Of an expert, as the kernel counts them. */
+static uint32_t tiles_of(const struct wgrad_params *params) {
+    const uint32_t rows = (params->m + TILE_ROWS - 1) / TILE_ROWS, pairs = (params->outputs * rows + 1) / 2;
+    return 2 * pairs * ((params->n + TILE_COLUMNS - 1) / TILE_COLUMNS);
+}
+
 void mm_cuda_wgrads_in_call(const struct mm_cuda_call *call, const mmoe_backward_args *args,
                             struct mm_cuda_wgrads *wgrads) {
+    uint32_t tiles = 0;
     for (int i = 0; i < wgrads->count; i++) {
         struct wgrad_params *params = &wgrads->launches[i].params;
         params->segments.by_rows = call->cuda->workspace.work.by_rows;
         params->in_call = 1;
         params->call = mm_cuda_fused_call(call, NULL);
+        params->call.trace = mm_cuda_trace_part(call, MM_TRACE_WGRAD + i, tiles);
+        tiles += tiles_of(params);
         params->dx = mm_wanted_matrix(&args->dx);
     }
 }
@@ -200,7 +222,8 @@ mmoe_status mm_cuda_wgrad(const struct mm_cuda_call *call, const struct mm_cuda_
     for (int i = 0; i < wgrads->count && status == MMOE_OK; i++) {
         struct wgrad_params params = wgrads->launches[i].params;
         params.closing = closing;
-        status = launch(call, wgrads->launches[i].kernel, &params);
+        status = closing ? launch(call, wgrads->launches[i].kernel, &params)
+                         : mm_cuda_launch_part(call, wgrads->launches[i].kernel, grid_of(call), &params);
     }
     return status;
 }

@@ -28,8 +28,9 @@ struct mm_cuda_wgrads {
     int count;
 };
 
-/* Of the gradients that are wanted. */
+/* Of the gradients that are wanted; and how many. */
 mmoe_status mm_cuda_wgrads_of(struct mm_cuda_call *call, const mmoe_backward_args *args, struct mm_cuda_wgrads *wgrads);
+int mm_cuda_wgrad_count(const mmoe_backward_args *args);
 
 /* They belong to the call: what it has come to decides what they do, and they sum tokens meanwhile. */
 void mm_cuda_wgrads_in_call(const struct mm_cuda_call *call, const mmoe_backward_args *args,

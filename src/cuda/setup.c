@@ -27,13 +27,17 @@ static const struct {
     [MM_KERNEL_FORWARD_TRACED] = {"mm_forward_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_PLAN_RESUME] = {"mm_plan_resume", 0},
     [MM_KERNEL_BACKWARD] = {"mm_backward", BACKWARD_SMEM_BYTES},
+    [MM_KERNEL_BACKWARD_TRACED] = {"mm_backward_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_BACKWARD_END] = {"mm_backward_end", BACKWARD_END_SHARED_BYTES},
+    [MM_KERNEL_BACKWARD_END_TRACED] = {"mm_backward_end_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_GATE_UP] = {"mm_gate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DOWN] = {"mm_down", GEMM_SMEM_BYTES},
     [MM_KERNEL_DGATE_UP] = {"mm_dgate_up", GEMM_SMEM_BYTES},
     [MM_KERNEL_DX] = {"mm_dx", GEMM_SMEM_BYTES},
     [MM_KERNEL_WGRAD_BF16] = {"mm_wgrad_bf16", GEMM_SMEM_BYTES},
+    [MM_KERNEL_WGRAD_BF16_TRACED] = {"mm_wgrad_bf16_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_WGRAD_F32] = {"mm_wgrad_f32", GEMM_SMEM_BYTES},
+    [MM_KERNEL_WGRAD_F32_TRACED] = {"mm_wgrad_f32_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_FILL_NAN] = {"mm_fill_nan", 0},
 };
 

@@ -21,13 +21,17 @@ enum mm_cuda_kernel {
     MM_KERNEL_FORWARD_TRACED,
     MM_KERNEL_PLAN_RESUME,
     MM_KERNEL_BACKWARD,
+    MM_KERNEL_BACKWARD_TRACED,
     MM_KERNEL_BACKWARD_END,
+    MM_KERNEL_BACKWARD_END_TRACED,
     MM_KERNEL_GATE_UP,
     MM_KERNEL_DOWN,
     MM_KERNEL_DGATE_UP,
     MM_KERNEL_DX,
     MM_KERNEL_WGRAD_BF16,
+    MM_KERNEL_WGRAD_BF16_TRACED,
     MM_KERNEL_WGRAD_F32,
+    MM_KERNEL_WGRAD_F32_TRACED,
     MM_KERNEL_FILL_NAN,
     MM_KERNELS
 };
@@ -109,7 +113,7 @@ struct mm_cuda_call {
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
     char earlier_text[MM_ERROR_BYTES];
 
-    const struct trace_params *trace; /* where the forward is recorded, or NULL */
+    struct mm_cuda_trace *trace; /* where the call is recorded, or NULL */
 
     bool captured; /* kept for a graph, not run */
     bool broke;    /* its beginning broke the group */

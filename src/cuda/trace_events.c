@@ -33,27 +33,45 @@ static int64_t ns_at(const struct cta_clock *clock, uint32_t cycles) {
     return clock->ns + (int64_t)((double)since * clock->rate);
 }
 
-static mmoe_trace_role role_of(int role) {
+/* Whose records a role's are. */
+struct teller {
+    mmoe_trace_role role;
+    int32_t number; /* of the first of them */
+};
+
+static struct teller teller_of_rows(int role) {
     switch (role) {
     case TRACE_LOADER:
-        return MMOE_TRACE_LOADER;
+        return (struct teller){MMOE_TRACE_LOADER, 0};
     case TRACE_FETCHER:
-        return MMOE_TRACE_FETCHER;
+        return (struct teller){MMOE_TRACE_FETCHER, 0};
     case TRACE_FLIGHTS:
-        return MMOE_TRACE_FLIGHT;
+        return (struct teller){MMOE_TRACE_FLIGHT, 0};
     case TRACE_STORER:
-        return MMOE_TRACE_STORER;
+        return (struct teller){MMOE_TRACE_STORER, 0};
     default:
-        return MMOE_TRACE_CONSUMER;
+        return (struct teller){MMOE_TRACE_CONSUMER, role - TRACE_CONSUMER};
     }
 }
 
-/* Of record `index` of a role. */
-static int32_t number_of(int role, uint32_t index) {
-    if (role == TRACE_FLIGHTS) {
-        return (int32_t)(index % CARRIES);
+/* Gradients of weights: a loader, summers, consumers. */
+static struct teller teller_of_weights(int role) {
+    if (role == TRACE_LOADER) {
+        return (struct teller){MMOE_TRACE_LOADER, 0};
     }
-    return role >= TRACE_CONSUMER ? role - TRACE_CONSUMER : 0;
+    return role < TRACE_CONSUMER ? (struct teller){MMOE_TRACE_SUMMER, role - 1}
+                                 : (struct teller){MMOE_TRACE_CONSUMER, role - TRACE_CONSUMER};
+}
+
+static struct teller teller_of(int part, int role) {
+    switch (part) {
+    case MM_TRACE_ROWS:
+        return teller_of_rows(role);
+    case MM_TRACE_END:
+        return (struct teller){MMOE_TRACE_FINISHER, role};
+    default:
+        return teller_of_weights(role);
+    }
 }
 
 static mmoe_trace_event event_of(const struct trace_record *record, const struct cta_clock *clock) {
@@ -103,24 +121,43 @@ static void summarize(mmoe_trace *made) {
     }
 }
 
-void mm_trace_events(const struct trace_cta *ctas, unsigned cta_count, const struct trace_record *records,
-                     uint32_t room, mmoe_trace *made, mmoe_trace_event *events) {
-    made->count = 0;
-    made->lost = 0;
-    for (const struct trace_cta *cta = ctas; cta < ctas + cta_count; cta++) {
-        const struct cta_clock clock = clock_of(cta);
-        for (int role = 0; role < TRACE_ROLES; role++) {
-            const uint32_t kept = mm_trace_kept(cta, role, room);
-            const uint32_t placed = is_placeable(cta) ? kept : 0;
-            for (uint32_t i = 0; i < placed; i++) {
-                mmoe_trace_event *event = &events[made->count++];
-                *event = event_of(&records[i], &clock);
-                event->multiprocessor = (int32_t)cta->multiprocessor;
-                event->role = role_of(role);
-                event->number = number_of(role, i);
-            }
-            made->lost += cta->records[role] - placed;
-            records += kept;
+/* Adds the events of a CTA to `made`. */
+static void add_events(int part, const struct trace_cta *cta, const struct trace_record *records, uint32_t first_tile,
+                       uint32_t room, mmoe_trace *made, mmoe_trace_event *events) {
+    const struct cta_clock clock = clock_of(cta);
+    for (int role = 0; role < TRACE_ROLES; role++) {
+        const struct teller teller = teller_of(part, role);
+        const uint32_t kept = mm_trace_kept(cta, role, room);
+        const uint32_t placed = is_placeable(cta) ? kept : 0;
+        for (uint32_t i = 0; i < placed; i++) {
+            mmoe_trace_event *event = &events[made->count++];
+            *event = event_of(&records[i], &clock);
+            event->tile += (int32_t)first_tile;
+            event->multiprocessor = (int32_t)cta->multiprocessor;
+            event->role = teller.role;
+            event->number = teller.number + (teller.role == MMOE_TRACE_FLIGHT ? (int32_t)(i % CARRIES) : 0);
+        }
+        made->lost += cta->records[role] - placed;
+        records += kept;
+    }
+}
+
+static uint32_t kept_of(const struct trace_cta *cta, uint32_t room) {
+    uint32_t kept = 0;
+    for (int role = 0; role < TRACE_ROLES; role++) {
+        kept += mm_trace_kept(cta, role, room);
+    }
+    return kept;
+}
+
+void mm_trace_events(const struct mm_trace_records *parts, int part_count, unsigned cta_count, uint32_t room,
+                     mmoe_trace *made, mmoe_trace_event *events) {
+    for (int part = 0; part < part_count; part++) {
+        const struct trace_record *records = parts[part].records;
+        for (unsigned c = 0; c < cta_count; c++) {
+            const struct trace_cta *cta = &parts[part].ctas[c];
+            add_events(part, cta, records, parts[part].first_tile, room, made, events);
+            records += kept_of(cta, room);
         }
     }
     qsort(events, (size_t)made->count, sizeof *events, compare_events);

@@ -2,6 +2,8 @@
 set(mm_kernels
   backward
   backward_end
+  backward_end_traced
+  backward_traced
   call_copy
   call_enter
   call_meet
@@ -18,5 +20,7 @@ set(mm_kernels
   plan_place
   plan_resume
   wgrad_bf16
+  wgrad_bf16_traced
   wgrad_f32
+  wgrad_f32_traced
 )

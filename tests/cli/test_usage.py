@@ -67,6 +67,8 @@ OWN_BAD_VALUES = [
     ("bench", "output", "", "the name of a file"),
     ("bench", "draw", "", "the name of a file"),
     ("trace", "records", "0", "an integer from 1 to 1048576"),
+    ("trace", "rows", "0", "an integer from 1 to 1024"),
+    ("trace", "only", "both", "forward or backward"),
 ]
 
 

@@ -1,12 +1,9 @@
 /* Traced forwards: the same results; every task, token row and sum told once and at its own time; what does not fit is
  * counted; nothing is allocated for forwards that are not traced. MMOE_TEST_BACKEND is "cuda"; the GPUs may be
  * simulated ones. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "rig/rig.h"
-
-enum { TILE_COLUMNS = 256, PIECE_BYTES = 4096, HALVES = 2 };
+#include "told.h"
 
 /* One forward that is traced on the ranks of a mask, beside the same without. */
 struct comparison {
@@ -16,204 +13,41 @@ struct comparison {
     unsigned tracing; /* a bit each rank */
 };
 
-/* What a rank knows of its traced forward. */
-struct told {
-    const mmoe_trace *trace;
-    const mmoe_plan *plan;
-    mmoe_report report;
-    const mmoe_layer_config *layer;
-    int64_t tokens;
-};
+/* ---- Forwards ---- */
 
-/* ---- Counting ---- */
-
-static int64_t tiles_of(int64_t columns) {
-    return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-}
-
-static bool is_down(mmoe_trace_kind kind) {
-    return kind == MMOE_TRACE_LOAD_DOWN || kind == MMOE_TRACE_PUSH || kind == MMOE_TRACE_MULTIPLY_DOWN ||
-           kind == MMOE_TRACE_STAGE_DOWN;
-}
-
-/* Events of a kind and number, each of another task, and of every task one. */
-static bool tell_tasks(struct rig_rank *rank, const struct told *told, mmoe_trace_kind kind, int32_t number) {
-    const int64_t blocks = told->plan->padded_rows / MMOE_ROW_BLOCK;
-    const int64_t tiles = is_down(kind) ? tiles_of(told->layer->hidden) : tiles_of(2 * told->layer->intermediate);
-    char *seen = calloc((size_t)(blocks * tiles) + 1, 1);
-    int64_t count = 0;
-    bool good = true;
-    for (int64_t i = 0; i < told->trace->count && good; i++) {
-        const mmoe_trace_event *event = &told->trace->events[i];
-        if (event->kind != kind || event->number != number)
-            continue;
-        good = event->block >= 0 && event->block < blocks && event->tile >= 0 && event->tile < tiles &&
-               !seen[event->block * tiles + event->tile]++;
-        count++;
-    }
-    free(seen);
-    RIG_TRY(rank, good && count == blocks * tiles, "%s: %lld events, expected one of each of %lld tasks",
-            mmoe_trace_kind_name(kind), (long long)count, (long long)(blocks * tiles));
-    return true;
-}
-
-/* All tasks, by all who take part in them. */
-static bool tell_all_tasks(struct rig_rank *rank, const struct told *told) {
-    static const mmoe_trace_kind by_one[] = {MMOE_TRACE_LOAD_GATE_UP, MMOE_TRACE_LOAD_DOWN, MMOE_TRACE_STORE,
-                                             MMOE_TRACE_PUSH};
-    static const mmoe_trace_kind by_halves[] = {MMOE_TRACE_MULTIPLY_GATE_UP, MMOE_TRACE_MULTIPLY_DOWN,
-                                                MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_STAGE_DOWN};
-    for (size_t k = 0; k < sizeof by_one / sizeof by_one[0]; k++)
-        if (!tell_tasks(rank, told, by_one[k], 0))
+static bool check_tasks(struct rig_rank *rank, const struct told *told) {
+    static const mmoe_trace_kind gate_up[] = {MMOE_TRACE_LOAD_GATE_UP, MMOE_TRACE_STORE, MMOE_TRACE_MULTIPLY_GATE_UP,
+                                              MMOE_TRACE_STAGE_GATE_UP};
+    static const mmoe_trace_kind down[] = {MMOE_TRACE_LOAD_DOWN, MMOE_TRACE_PUSH, MMOE_TRACE_MULTIPLY_DOWN,
+                                           MMOE_TRACE_STAGE_DOWN};
+    for (size_t k = 0; k < sizeof gate_up / sizeof gate_up[0]; k++)
+        if (!told_tasks(rank, told, gate_up[k], told_tiles(2 * told->layer->intermediate)))
             return false;
-    for (size_t k = 0; k < sizeof by_halves / sizeof by_halves[0]; k++)
-        for (int32_t half = 0; half < HALVES; half++)
-            if (!tell_tasks(rank, told, by_halves[k], 4 * half))
-                return false;
+    for (size_t k = 0; k < sizeof down / sizeof down[0]; k++)
+        if (!told_tasks(rank, told, down[k], told_tiles(told->layer->hidden)))
+            return false;
     return true;
 }
 
-static int rank_in(uint64_t ranks) {
-    for (int r = 0; r < 64; r++)
-        if (ranks == (uint64_t)1 << r)
-            return r;
-    return -1;
-}
-
-/* Each token that has a row here, once in all its pieces; counted by its first row. */
-static bool tell_pulls(struct rig_rank *rank, const struct told *told) {
-    const mmoe_plan *plan = told->plan;
-    const int64_t row_bytes = 2 * told->layer->hidden, pieces = (row_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
-    int64_t *missing = calloc((size_t)plan->padded_rows + 1, sizeof *missing), wanted = 0, peer_bytes = 0;
-    bool good = true;
-    for (int64_t row = 0; row < plan->padded_rows; row++) {
-        missing[row] = plan->row_primary[row] == row ? row_bytes : 0;
-        wanted += missing[row] > 0 ? pieces : 0;
-    }
-    for (int64_t i = 0; i < told->trace->count && good; i++) {
-        const mmoe_trace_event *event = &told->trace->events[i];
-        if (event->kind != MMOE_TRACE_PULL)
-            continue;
-        int64_t row = 0;
-        while (row < plan->padded_rows && !(plan->row_primary[row] == row && plan->row_token[row] == event->token &&
-                                            plan->row_source[row] == rank_in(event->ranks)))
-            row++;
-        good = row < plan->padded_rows && event->tile >= 0 && event->tile < pieces;
-        if (good)
-            missing[row] -= event->bytes;
-        wanted--;
-        peer_bytes += rank_in(event->ranks) != rank->rank ? event->bytes : 0;
-    }
-    for (int64_t row = 0; row < plan->padded_rows; row++)
-        good &= missing[row] == 0;
-    free(missing);
-    RIG_TRY(rank, good && wanted == 0, "tokens were not pulled once each");
-    RIG_TRY(rank, peer_bytes == told->report.bytes_pulled, "%lld bytes pulled, the report says %lld",
-            (long long)peer_bytes, (long long)told->report.bytes_pulled);
-    return true;
-}
-
-/* All rows of the plan are written and pushed, all pads cleared. */
-static bool tell_rows(struct rig_rank *rank, const struct told *told) {
-    const mmoe_plan *plan = told->plan;
-    int64_t spread = 0, pads = 0, pushed = 0, to_peers = 0;
-    for (int64_t i = 0; i < told->trace->count; i++) {
-        const mmoe_trace_event *event = &told->trace->events[i];
-        if (event->kind == MMOE_TRACE_SPREAD)
-            spread += (int64_t)event->rows * event->bytes;
-        if (event->kind == MMOE_TRACE_CLEAR_PADS)
-            pads += event->rows;
-        if (event->kind == MMOE_TRACE_PUSH) {
-            pushed += (int64_t)event->rows * event->bytes;
-            to_peers += (int64_t)event->peer_rows * event->bytes;
-            RIG_TRY(rank,
-                    (event->peer_rows > 0) == ((event->ranks & ~((uint64_t)1 << rank->rank)) != 0) &&
-                        (event->rows > event->peer_rows) == (event->ranks >> rank->rank & 1),
-                    "the ranks of a push are not those of its rows");
-        }
-    }
-    const int64_t bytes = plan->rows * 2 * told->layer->hidden;
-    const int64_t ids = (plan->world - 1) * told->tokens * told->layer->top_k * 8;
-    RIG_TRY(rank, spread == bytes && pushed == bytes, "%lld bytes of rows in and %lld out, expected %lld each",
-            (long long)spread, (long long)pushed, (long long)bytes);
-    RIG_TRY(rank, pads == plan->padded_rows - plan->rows, "%lld pads, expected %lld", (long long)pads,
-            (long long)(plan->padded_rows - plan->rows));
+static bool check_whole(struct rig_rank *rank, const struct told *told) {
+    const int64_t ids = (rank->world - 1) * told->tokens * told->layer->top_k * 8;
+    int64_t to_peers = 0;
+    RIG_TRY(rank, told->trace->rank == rank->rank && told->trace->world == rank->world && told->trace->lost == 0,
+            "the trace of rank %d of %d lost %lld events", told->trace->rank, told->trace->world,
+            (long long)told->trace->lost);
+    if (!told_times(rank, told->trace) || !check_tasks(rank, told) || !told_fetching(rank, told) ||
+        !told_pushes(rank, told, MMOE_TRACE_PUSH, 2 * told->layer->hidden, &to_peers) ||
+        !told_sums(rank, told, 1u << MMOE_TRACE_CONSUMER))
+        return false;
     RIG_TRY(rank, to_peers + ids == told->report.bytes_pushed, "%lld bytes pushed, the report says %lld",
             (long long)(to_peers + ids), (long long)told->report.bytes_pushed);
     return true;
 }
 
-static bool tell_sums(struct rig_rank *rank, const struct told *told) {
-    char *seen = calloc((size_t)told->tokens + 1, 1);
-    bool good = true;
-    for (int64_t i = 0; i < told->trace->count && good; i++) {
-        const mmoe_trace_event *event = &told->trace->events[i];
-        for (int32_t t = event->token; event->kind == MMOE_TRACE_SUM && t < event->token + event->rows && good; t++)
-            good = t < told->tokens && !seen[t]++;
-    }
-    for (int64_t t = 0; t < told->tokens; t++)
-        good &= seen[t];
-    free(seen);
-    RIG_TRY(rank, good, "tokens were not summed once each");
-    return true;
-}
-
-/* ---- Times ---- */
-
-static bool same_track(const mmoe_trace_event *a, const mmoe_trace_event *b) {
-    return a->multiprocessor == b->multiprocessor && a->role == b->role && a->number == b->number;
-}
-
-static bool in_order(const mmoe_trace_event *a, const mmoe_trace_event *b) {
-    if (same_track(a, b))
-        return a->end_ns <= b->begin_ns;
-    if (a->multiprocessor != b->multiprocessor)
-        return a->multiprocessor < b->multiprocessor;
-    return a->role != b->role ? a->role < b->role : a->number < b->number;
-}
-
-static bool times_fit(struct rig_rank *rank, const mmoe_trace *trace) {
-    for (int64_t i = 0; i < trace->count; i++) {
-        const mmoe_trace_event *event = &trace->events[i];
-        RIG_TRY(rank,
-                event->begin_ns <= event->end_ns && event->begin_ns >= trace->begin_ns &&
-                    event->end_ns <= trace->end_ns && event->waited_ns >= 0 &&
-                    event->waited_ns <= event->end_ns - event->begin_ns + 1,
-                "times of a %s", mmoe_trace_kind_name(event->kind));
-        RIG_TRY(rank, i == 0 || in_order(event - 1, event), "a %s after a %s of the same", /* overlap, or disorder */
-                mmoe_trace_kind_name(event->kind), mmoe_trace_kind_name(event[-1].kind));
-    }
-    return true;
-}
-
-/* ---- Forwards ---- */
-
-static bool check_whole(struct rig_rank *rank, const struct told *told) {
-    RIG_TRY(rank, told->trace->rank == rank->rank && told->trace->world == rank->world && told->trace->lost == 0,
-            "the trace of rank %d of %d lost %lld events", told->trace->rank, told->trace->world,
-            (long long)told->trace->lost);
-    return times_fit(rank, told->trace) && tell_all_tasks(rank, told) && tell_pulls(rank, told) &&
-           tell_rows(rank, told) && tell_sums(rank, told);
-}
-
-/* At most so many events of a warp, and of the flights together. */
-static bool check_cut(struct rig_rank *rank, const mmoe_trace *trace, int64_t records) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < trace->count; i++) {
-        const mmoe_trace_event *event = &trace->events[i];
-        const bool same = i > 0 && event->multiprocessor == event[-1].multiprocessor && event->role == event[-1].role &&
-                          (event->role == MMOE_TRACE_FLIGHT || event->number == event[-1].number);
-        count = same ? count + 1 : 1;
-        RIG_TRY(rank, count <= records, "more than %lld events of one warp", (long long)records);
-    }
-    RIG_TRY(rank, trace->lost > 0, "no event is counted as lost");
-    return times_fit(rank, trace);
-}
-
 static bool forward(struct rig_rank *rank, mmoe_layer *layer, struct rig_batch *batch, const struct comparison *c,
                     bool traced) {
     const struct rig_options options = {.keep = c->keep};
-    struct told told = {.layer = &batch->layer, .tokens = batch->tokens[rank->rank]};
+    struct told told = {.layer = &batch->layer, .tokens = batch->tokens[rank->rank], .slots = 1};
     mmoe_trace *trace = NULL;
     mmoe_saved *saved;
     struct rig_placed placed;
@@ -228,7 +62,7 @@ static bool forward(struct rig_rank *rank, mmoe_layer *layer, struct rig_batch *
     told.plan = mmoe_saved_plan(saved);
     told.trace = trace;
     if (good && traced)
-        good = c->records == 0 ? check_whole(rank, &told) : check_cut(rank, trace, c->records);
+        good = c->records == 0 ? check_whole(rank, &told) : told_cut(rank, trace, c->records, 1);
     mmoe_trace_destroy(&trace);
     rig_placed_free(rank, &placed);
     rig_call_free(&call);
