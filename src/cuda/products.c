@@ -102,9 +102,9 @@ mmoe_status mm_cuda_dgate_up(struct mm_cuda_call *call) {
         {mm_dy_view(call), LOAD_ROWS, &params.dy},
         {mm_gate_up_view(call, MM_GATE), EPILOGUE_ROWS, &params.gate},
         {mm_gate_up_view(call, MM_UP), EPILOGUE_ROWS, &params.up},
-        {mm_dgrad_view(call, MM_GATE), PIECE_ROWS, &params.dgate},
-        {mm_dgrad_view(call, MM_UP), PIECE_ROWS, &params.dup},
-        {mm_h_view(call), PIECE_ROWS, &params.h_weighted},
+        {mm_dgrad_view(call, MM_GATE), EPILOGUE_ROWS, &params.dgate},
+        {mm_dgrad_view(call, MM_UP), EPILOGUE_ROWS, &params.dup},
+        {mm_h_view(call), EPILOGUE_ROWS, &params.h_weighted},
     };
     mmoe_status status = MAP_ALL(call, maps);
     if (status == MMOE_OK) {

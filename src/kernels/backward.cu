@@ -22,13 +22,10 @@ MM_DEVICE void differentiate_tile(const float (&d)[128], const backward_params &
         const uint32_t wait = wait_begins();
         mbarrier_wait(stages.full(at.stage), at.parity);
         wait_ends(wait);
-        part_of_gradient<clamp>(d, part, stage_address(at.stage) + warp_row() * 128, p.call.limit, state, [] {});
+        part_of_gradient<clamp>(d, part, stage_address(at.stage) + warp_row() * 128, p.call.limit, state);
         if (part + 1 == DGATE_UP_PARTS)
             store_dw(p.dw_parts + (uint64_t)task.tile * p.part_rows, state, warp_row_of(task));
-        fence_async_shared();
-        warp_sync();
-        if (lane_index() == 0)
-            mbarrier_arrive(given(part));
+        give(GIVEN_OFFSET, part);
         ring_next<FUSED_STAGES>(at);
     }
 }
@@ -82,7 +79,7 @@ MM_KERNEL(mm_backward, backward_params, FUSED_THREADS) {
 #endif
     const fused_call &call = p.call;
     if (thread_index() == 0) {
-        given_init();
+        given_init(GIVEN_OFFSET);
         fused_barriers_init();
     }
     cta_sync();

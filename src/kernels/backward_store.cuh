@@ -8,15 +8,6 @@
 
 /* ---- Gradients of gate and up ---- */
 
-/* The consumer warps have left their results of part `part` of a tile in its stage. */
-MM_DEVICE smem_t given(uint32_t part) {
-    return smem_base() + GIVEN_OFFSET + 8 * part;
-}
-MM_DEVICE void given_init(void) {
-    for (uint32_t part = 0; part < DGATE_UP_PARTS; part++)
-        mbarrier_init(given(part), CONSUMER_WARPS);
-}
-
 /* Where the store warp is: in the ring of stages, and how many tiles of gradients it has stored. */
 struct stage_stores {
     uint32_t stage, tiles;
@@ -28,7 +19,7 @@ MM_DEVICE void skip_stages(stage_stores &at, uint32_t count) {
 
 MM_DEVICE void await_given(uint32_t part, const stage_stores &at) {
     const uint32_t wait = wait_begins();
-    mbarrier_wait(given(part), at.tiles % 2);
+    mbarrier_wait(given(GIVEN_OFFSET, part), at.tiles % 2);
     wait_ends(wait);
 }
 
@@ -43,19 +34,8 @@ MM_DEVICE void note_first_given(const fused_call &p, const stage_stores &at, con
 /* The consumers' arrivals, in their place. */
 MM_DEVICE void release_stage(uint32_t stage) {
     fused_stages stages;
-    warp_sync();
     if (lane_index() < CONSUMER_WARPS)
         mbarrier_arrive(stages.empty(stage));
-}
-
-MM_DEVICE void store_part_of_gradient(const backward_params &p, smem_t stage, int32_t column, int32_t row) {
-    if (lane_index() == 0) {
-        tma_store<2>(&p.dgate_out, stage + STAGED_GATE, {column, row});
-        tma_store<2>(&p.dup_out, stage + STAGED_UP, {column, row});
-        tma_store<2>(&p.h_weighted, stage + STAGED_WEIGHTED, {column, row});
-    }
-    bulk_commit();
-    bulk_wait_read<0>();
 }
 
 /* ---- dw ---- */
@@ -94,7 +74,7 @@ MM_DEVICE void store_dgate_up(const backward_params &p, const row_wishes &wishes
     const int32_t column = (int32_t)(task.tile * TILE_COLUMNS), row = (int32_t)(task.block * TILE_ROWS);
     for (uint32_t part = 0; part < DGATE_UP_PARTS; part++) {
         await_given(part, at);
-        store_part_of_gradient(p, stage_address(at.stage), column + (int32_t)part * 64, row);
+        store_given(&p.dgate_out, &p.dup_out, &p.h_weighted, stage_address(at.stage), column + (int32_t)part * 64, row);
         release_stage(at.stage);
         skip_stages(at, 1);
     }

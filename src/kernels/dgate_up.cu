@@ -25,44 +25,19 @@ MM_DEVICE void produce(const dgate_up_params &p) {
     }
 }
 
-/* A stage is released once its stores have read it. */
-MM_DEVICE void release_stored(uint32_t stage) {
-    if (lane_index() == 0)
-        bulk_wait_read<0>();
-    warp_sync();
-    stage_release(stage);
-}
-
-MM_DEVICE void store_part(const dgate_up_params &p, smem_t rows, int32_t column, int32_t row) {
-    if (staging_ready()) {
-        tma_store<2>(&p.dgate, rows + STAGED_GATE, {column, row});
-        tma_store<2>(&p.dup, rows + STAGED_UP, {column, row});
-        tma_store<2>(&p.h_weighted, rows + STAGED_WEIGHTED, {column, row});
-        bulk_commit();
-    }
-}
-
 template <bool clamp>
 MM_DEVICE void epilogue(const float (&d)[128], const dgate_up_params &p, const row_task &task, ring &at,
                         row_state &state) {
-    const int32_t row = task.row + (int32_t)warp_row();
-    uint32_t previous = 0;
 #pragma unroll
     for (uint32_t part = 0; part < DGATE_UP_PARTS; part++) {
-        const smem_t rows = stage_address(at.stage) + warp_row() * 128;
         mbarrier_wait(full_barrier(at.stage), at.parity);
-        /* Half way through, the part before has left its stage. */
-        part_of_gradient<clamp>(d, part, rows, p.limit, state, [&] {
-            if (part > 0)
-                release_stored(previous);
-        });
-        store_part(p, rows, task.column + (int32_t)part * 64, row);
-        previous = at.stage;
+        part_of_gradient<clamp>(d, part, stage_address(at.stage) + warp_row() * 128, p.limit, state);
+        give(DGATE_UP_GIVEN_OFFSET, part);
         ring_next(at);
     }
-    release_stored(previous);
     if (task.column < (int32_t)p.intermediate)
-        store_dw(p.dw_parts + (size_t)(task.column / TILE_COLUMNS) * p.padded_rows, state, row);
+        store_dw(p.dw_parts + (size_t)(task.column / TILE_COLUMNS) * p.padded_rows, state,
+                 task.row + (int32_t)warp_row());
 }
 
 MM_DEVICE void consume(const dgate_up_params &p) {
@@ -79,11 +54,38 @@ MM_DEVICE void consume(const dgate_up_params &p) {
         else
             epilogue<false>(d, p, task, at, state);
     }
+}
+
+/* The consumer warps' arrivals at both CTAs, in their place. */
+MM_DEVICE void release_for_consumers(uint32_t stage) {
+    if (lane_index() < CONSUMER_WARPS * CLUSTER_CTAS)
+        mbarrier_arrive_cluster(empty_barrier(stage), lane_index() % CLUSTER_CTAS);
+}
+
+/* By one warp. */
+MM_DEVICE void store(const dgate_up_params &p) {
+    row_walk walk = row_walk_begin(p.intermediate);
+    row_task task;
+    uint32_t stage = 0;
+    for (uint32_t tile = 0; row_walk_next(walk, p.segments, task); tile++) {
+        stage = (stage + p.hidden / TILE_DEPTH) % STAGES;
+        for (uint32_t part = 0; part < DGATE_UP_PARTS; part++) {
+            mbarrier_wait(given(DGATE_UP_GIVEN_OFFSET, part), tile % 2);
+            store_given(&p.dgate, &p.dup, &p.h_weighted, stage_address(stage), task.column + (int32_t)part * 64,
+                        task.row);
+            release_for_consumers(stage);
+            stage = (stage + 1) % STAGES;
+        }
+    }
     bulk_wait<0>();
 }
 
-/* The epilogue works on more numbers at once than a consumer of the other products: it gets the producer's registers.
- */
 MM_KERNEL(mm_dgate_up, dgate_up_params, CTA_THREADS) {
-    gemm_run<24, 240>([&] { produce(p); }, [&] { consume(p); });
+    if (thread_index() == 0)
+        given_init(DGATE_UP_GIVEN_OFFSET);
+    gemm_run<56, 224>([&] { produce(p); }, [&] { consume(p); },
+                      [&] {
+                          if (warp_index() == 1)
+                              store(p);
+                      });
 }

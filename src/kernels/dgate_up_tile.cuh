@@ -1,8 +1,9 @@
 /* The epilogue of a tile of dA': dg, du, w*h and each row's part of dw, from the kept gate and up.
  *
  * Gate and up come through the ring as DGATE_UP_PARTS extra steps after a tile's products: a stage holds 64 columns of
- * gate, of up, and room for w*h. Each warp overwrites its rows of the stage with its results, which are stored from
- * there: the epilogue needs no memory of its own, and its reads are under way before it starts. */
+ * gate, of up, and room for w*h. Each warp overwrites its rows of the stage with its results and gives them to a warp
+ * that stores them from there: the epilogue needs no memory of its own, its reads are under way before it starts, and
+ * it waits for no store. */
 #ifndef MM_KERNELS_DGATE_UP_TILE_CUH
 #define MM_KERNELS_DGATE_UP_TILE_CUH
 
@@ -100,16 +101,12 @@ MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit,
 }
 
 /* The warp's 16 rows of 64 columns, whose accumulators start at column group 8*part; `rows` are its rows of the stage.
- * The next columns' sigmoids are begun before a group's products, so that the special function unit works meanwhile.
- * half_way() is called half way through. */
-template <bool clamp, typename half_way_through>
-MM_DEVICE void part_of_gradient(const float (&d)[128], uint32_t part, smem_t rows, float limit, row_state &state,
-                                const half_way_through &half_way) {
+ * The next columns' sigmoids are begun before a group's products, so that the special function unit works meanwhile. */
+template <bool clamp>
+MM_DEVICE void part_of_gradient(const float (&d)[128], uint32_t part, smem_t rows, float limit, row_state &state) {
     gate_values gate = gate_load<clamp>(matrix_row(rows, 0), limit);
 #pragma unroll
     for (uint32_t group = 0; group < 8; group += 2) {
-        if (group == 4)
-            half_way();
         gate_values next;
         if (group + 2 < 8)
             next = gate_load<clamp>(matrix_row(rows, group + 2), limit);
@@ -130,6 +127,38 @@ MM_DEVICE void store_dw(float *parts, const row_state &state, int32_t row) {
         if (lane_index() % 4 == 0)
             store_u32(own + 8 * i, float_bits(sum));
     }
+}
+
+/* ---- From the consumers to the warp that stores ---- */
+
+/* A barrier for each part of a tile, from `offset` on: all consumer warps have left their results in its stage. */
+MM_DEVICE smem_t given(uint32_t offset, uint32_t part) {
+    return smem_base() + offset + 8 * part;
+}
+MM_DEVICE void given_init(uint32_t offset) {
+    for (uint32_t part = 0; part < DGATE_UP_PARTS; part++)
+        mbarrier_init(given(offset, part), CONSUMER_WARPS);
+}
+
+/* By a consumer warp. */
+MM_DEVICE void give(uint32_t offset, uint32_t part) {
+    fence_async_shared();
+    warp_sync();
+    if (lane_index() == 0)
+        mbarrier_arrive(given(offset, part));
+}
+
+/* By the storing warp: dg, du and w*h of 128 rows and 64 columns, until their stage has been read. */
+MM_DEVICE void store_given(const tensor_map *dgate, const tensor_map *dup, const tensor_map *h_weighted, smem_t stage,
+                           int32_t column, int32_t row) {
+    if (lane_index() == 0) {
+        tma_store<2>(dgate, stage + STAGED_GATE, {column, row});
+        tma_store<2>(dup, stage + STAGED_UP, {column, row});
+        tma_store<2>(h_weighted, stage + STAGED_WEIGHTED, {column, row});
+    }
+    bulk_commit();
+    bulk_wait_read<0>();
+    warp_sync();
 }
 
 #endif

@@ -53,8 +53,8 @@ struct dgate_up_params {
     struct tensor_map dy;         /* [rows, H] bf16, box {64, 64} */
     struct weight_map down;       /* W2 as {64, H, I/64, El} bf16, strides {I, 64, H*I}, box {64, 64, 2, 1} */
     struct tensor_map gate, up;   /* [rows, I] bf16 in the kept pool, row box */
-    struct tensor_map dgate, dup; /* [rows, I] bf16 in the pool of dg and du, piece */
-    struct tensor_map h_weighted; /* [rows, I] bf16, piece */
+    struct tensor_map dgate, dup; /* [rows, I] bf16 in the pool of dg and du, row box */
+    struct tensor_map h_weighted; /* [rows, I] bf16, row box */
     const float *row_weight;      /* [rows], 0 in pads */
     float *dw_parts;              /* [ceil(I / 256), padded rows] */
     uint32_t padded_rows;         /* stride of dw_parts */
