@@ -74,6 +74,16 @@ class Layer:
         self.handle = next(_handles)
         _layers[self.handle] = self
 
+    def __deepcopy__(self, _):
+        """A copied model computes with the same layer."""
+        return self
+
+    def check_device(self, **tensors):
+        """Raises when a tensor is not where this layer computes: its address would mean nothing there."""
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.device != self.device:
+                raise ValueError(f"{name} is on {tensor.device}, expected {self.device}, the device of the context")
+
     def close(self):
         del _layers[self.handle]
         self.states.close()
@@ -85,6 +95,7 @@ class Layer:
         x [T, H] bf16, ids [T, K] int32 or int64, weights [T, K] fp32, gate and up [El, I, H] (or gate [El, 2I, H] with
         gate in the first half and up in the second, and up None) and down [El, H, I], bf16 or fp32.
         """
+        self.check_device(x=x, ids=ids, weights=weights, gate=gate, up=up, down=down)
         y = x.new_empty(x.shape)
         keep = keep_of(rule)
         saved = None if keep is None else self.states.take(keep)
@@ -104,6 +115,7 @@ class Layer:
         `gradients` holds dx [T, H] bf16, dweights [T, K] fp32, and dgate, dup, ddown of the weights' shapes in bf16 or
         fp32; dup is None when up is. With `accumulate` the last three are added to what is there.
         """
+        self.check_device(dy=dy, x=x, gate=gate, up=up, down=down)
         saved = self.states.of(token)
         dx, dweights, dgate, dup, ddown = gradients
         if up is None:

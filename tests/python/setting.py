@@ -1,11 +1,11 @@
-"""Where the tests run: MEGAMOE_TEST_DEVICE "cpu" (default) or "cuda", MEGAMOE_TEST_RANKS processes (default 4)."""
+"""Where the tests run: MEGAMOE_TEST_DEVICE "cpu" (default) or "cuda", with as many ranks as there are GPUs, at most 4."""
 
 import os
 
 import torch
 
 DEVICE = os.environ.get("MEGAMOE_TEST_DEVICE", "cpu")
-RANKS = int(os.environ.get("MEGAMOE_TEST_RANKS", "4"))
+RANKS = 4 if DEVICE == "cpu" else 1 << (min(4, torch.cuda.device_count()).bit_length() - 1)
 
 # Sizes that every backend computes.
 HIDDEN, INTERMEDIATE, EXPERTS, TOP_K, MAX_TOKENS = 64, 64, 8, 2, 48

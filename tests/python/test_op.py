@@ -1,5 +1,6 @@
 """The op on one rank: results against the formula in float64, and everything that autograd may ask of it."""
 
+import copy
 import gc
 
 import megamoe
@@ -83,10 +84,14 @@ def test_frozen_inputs_have_no_gradient_and_change_no_other(layer, frozen):
 
 def test_nothing_is_kept_where_no_backward_follows(layer):
     given = problem()
-    with torch.no_grad():
-        y = forward(layer, given, leaves(given))
+    expected = both(layer, given)["y"]
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            y = forward(layer, given, leaves(given))
+        assert torch.equal(y, expected)
+    assert torch.equal(forward(layer, given, given.tensors()), expected)
+    gc.collect()
     assert not layer.states.pending
-    assert torch.equal(y, both(layer, given)["y"])
 
 
 def test_gradients_of_any_layout(layer):
@@ -246,6 +251,8 @@ def test_refusals_name_what_is_wrong(layer):
         forward(layer, (large := problem(49)), leaves(large))
     with pytest.raises(TypeError, match="ids is torch.float32, expected torch.int32 or torch.int64"):
         megamoe.moe(given.x, given.ids.float(), given.weights, given.gate, given.up, given.down, layer=layer)
+    with pytest.raises(ValueError, match=f"gate is on meta, expected {layer.device}, the device of the context"):
+        layer.check_device(x=given.x, up=None, gate=given.gate.to("meta"))
     with pytest.raises(ValueError, match="keep is 'all', expected one of 'auto', 'plan', 'rows'"):
         forward(layer, given, inputs, keep="all")
     assert_near(both(layer, given), reference.expected(given))
@@ -336,4 +343,6 @@ def test_the_module(layer, fused):
         given.x, given.ids, given.weights, *(w.detach().to(BF16) for w in (gate, up, module.down)), given.dy))
     assert_near({"y": y.detach(), "ddown": module.down.grad}, {n: exact[n] for n in ("y", "ddown")})
     assert all(weight.grad.isfinite().all() and weight.grad.ne(0).any() for weight in module.parameters())
+    copied = copy.deepcopy(module)
+    assert copied.layer is layer and torch.equal(copied(given.x, given.ids, given.weights), y)
     assert repr(module).startswith("MegaMoE(hidden=64, intermediate=64, experts=8, local_experts=8, top_k=2")
