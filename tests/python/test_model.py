@@ -68,22 +68,29 @@ def test_the_current_stream(layer):
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="CUDA graphs are of GPUs")
-def test_a_captured_forward():
-    """With a fixed capacity a graph holds the forward; each replay takes what is in its inputs then."""
+def test_a_captured_step():
+    """With a fixed capacity a graph holds forwards and backwards; each replay takes what is in its inputs then."""
+
+    def results_of(model, x, dy):
+        y = model(x)
+        return [y, *torch.autograd.grad(y, [x, *model.parameters()], dy)]
+
     with megamoe.Context(device=device_of(), capacity=MAX_TOKENS * TOP_K, **context_options()) as made:
         model = Model(made.layer(intermediate=INTERMEDIATE))
-        x, _ = inputs()
-        with torch.no_grad():
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                model(x)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                y = model(x)
-            for seed in range(4):
+        x, dy = inputs()
+        x.requires_grad_()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            results_of(model, x, dy)
+        torch.cuda.current_stream().wait_stream(stream)
+        gc.collect()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = results_of(model, x, dy)
+        for seed in range(4):
+            with torch.no_grad():
                 x.copy_(inputs(seed=seed)[0])
-                graph.replay()
-                assert torch.equal(y, model(x))
+            graph.replay()
+            assert all(torch.equal(*pair) for pair in zip(captured, results_of(model, x, dy)))
         made.check()
