@@ -24,10 +24,11 @@ static mmoe_status check_stream(struct mm_cuda_call *call) {
     return status;
 }
 
-/* Calls of one group are serial, whatever streams they are in. */
+/* Calls of one group are serial, whatever streams they are in. A stream's handle tells nothing: it may be that of a
+ * newer stream. */
 static mmoe_status await_call_before(const struct mm_cuda_call *call) {
     struct mm_cuda_group *cuda = call->cuda;
-    if (call->captured || !cuda->any_call || cuda->stream == call->stream) {
+    if (call->captured || !cuda->any_call) {
         return MMOE_OK;
     }
     return MM_CU(&cuda->gpu.driver, cuStreamWaitEvent, "waiting for the call before", call->stream, cuda->call_ends, 0);
@@ -39,7 +40,6 @@ static mmoe_status note_end(const struct mm_cuda_call *call) {
         return MMOE_OK;
     }
     cuda->any_call = true;
-    cuda->stream = call->stream;
     return MM_CU(&cuda->gpu.driver, cuEventRecord, "noting the end of a call", cuda->call_ends, call->stream);
 }
 

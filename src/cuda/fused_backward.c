@@ -6,18 +6,14 @@
 #include "cuda/views.h"
 #include "kernels/backward_params.h"
 
-static uint32_t tiles_of(uint32_t columns) {
-    return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-}
-
 mmoe_status mm_cuda_resume_plan(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
     const struct resume_params params = {
         .group = mm_cuda_call_group(call),
         .work = call->cuda->workspace.work,
         .tables = call->plan->arrays.tables,
-        .h_tiles = call->recompute ? tiles_of(2 * call->intermediate) : 0,
-        .dgrad_tiles = tiles_of(call->intermediate),
-        .result_tiles = mm_wanted(&args->dx) ? tiles_of(call->hidden) : 0,
+        .h_tiles = call->recompute ? TILES_OF(2 * call->intermediate) : 0,
+        .dgrad_tiles = TILES_OF(call->intermediate),
+        .result_tiles = mm_wanted(&args->dx) ? TILES_OF(call->hidden) : 0,
         .wants_dw = mm_wanted(&args->dweights),
         .local_experts = (uint32_t)call->layer->local_experts,
     };

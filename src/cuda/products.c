@@ -200,7 +200,7 @@ int mm_cuda_wgrad_count(const mmoe_backward_args *args) {
 /* Of an expert, as the kernel counts them. */
 static uint32_t tiles_of(const struct wgrad_params *params) {
     const uint32_t rows = (params->m + TILE_ROWS - 1) / TILE_ROWS, pairs = (params->outputs * rows + 1) / 2;
-    return 2 * pairs * ((params->n + TILE_COLUMNS - 1) / TILE_COLUMNS);
+    return 2 * pairs * TILES_OF(params->n);
 }
 
 void mm_cuda_wgrads_in_call(const struct mm_cuda_call *call, const mmoe_backward_args *args,

@@ -5,10 +5,6 @@
 #include "cuda/setup.h"
 #include "kernels/tile_shape.h"
 
-static uint32_t tiles_of(uint32_t columns) {
-    return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-}
-
 static uint32_t chunks_of(const struct mm_cuda_call *call) {
     const uint32_t multiprocessors = (uint32_t)call->gpu->device.multiprocessors;
     const uint32_t ctas = multiprocessors < MM_CUDA_PLAN_CTAS ? multiprocessors : MM_CUDA_PLAN_CTAS;
@@ -42,8 +38,8 @@ static struct plan_params plan_params_of(const struct mm_cuda_call *call) {
         .token_stride = (uint64_t)call->group->config.max_tokens,
         .state = workspace->state,
         .work = workspace->work,
-        .h_tiles = tiles_of(2 * call->intermediate),
-        .result_tiles = tiles_of(call->hidden),
+        .h_tiles = TILES_OF(2 * call->intermediate),
+        .result_tiles = TILES_OF(call->hidden),
     };
 }
 

@@ -284,7 +284,7 @@ static struct mm_cuda_pool_bytes most_bytes(const struct mmoe_layer *layer) {
 
 /* Results are counted a row and column tile at a time, and their counters compared through the sign of a difference. */
 static mmoe_status check_counters(const struct mmoe_layer *layer) {
-    const int64_t tiles = (layer->config.hidden + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int64_t tiles = TILES_OF(layer->config.hidden);
     const int64_t results = layer->group->config.max_tokens * layer->config.top_k * tiles;
     if (results <= INT32_MAX) {
         return MMOE_OK;

@@ -68,7 +68,6 @@ struct mm_cuda_group {
     mm_cu_event copied;    /* its tokens are in the slot */
     mm_cu_event planned;   /* the plan of the current call is there */
     mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
-    mm_cu_stream stream;   /* its stream */
     bool any_call;
     bool graphs;                       /* calls have been captured: */
     struct mm_cuda_outgrown *outgrown; /* buffers that they use and later calls don't */

@@ -44,7 +44,7 @@ MM_DEVICE void release_stage(uint32_t stage) {
 MM_DEVICE void push_dw(const backward_params &p, const fused_task &task, uint64_t wanting) {
     const fused_call &call = p.call;
     const block_rows rows = rows_of_block(call, task.block, wanting);
-    const uint32_t tiles = tiles_of(call.intermediate);
+    const uint32_t tiles = TILES_OF(call.intermediate);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         const float *part = p.dw_parts + task.block * TILE_ROWS + 32 * i + lane_index();

@@ -18,13 +18,9 @@ struct task_chain {
     uint32_t tiles[FUSED_LINKS]; /* of a block */
 };
 
-MM_DEVICE uint32_t tiles_of(uint32_t columns) {
-    return (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-}
-
 MM_DEVICE void add_link(task_chain &chain, task_kind kind, uint32_t columns) {
     chain.kind[chain.links] = kind;
-    chain.tiles[chain.links++] = tiles_of(columns);
+    chain.tiles[chain.links++] = TILES_OF(columns);
 }
 
 MM_DEVICE uint32_t tiles_of_link(const task_chain &chain, uint32_t link) {

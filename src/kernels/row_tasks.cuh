@@ -25,7 +25,7 @@ struct row_walk {
 
 MM_DEVICE row_walk row_walk_begin(uint32_t columns) {
     row_walk walk = {};
-    walk.column_tiles = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    walk.column_tiles = TILES_OF(columns);
     walk.unit = cta_index() / CLUSTER_CTAS;
     walk.expert = ~0u;
     return walk;

@@ -5,6 +5,7 @@
 
 #define TILE_ROWS 128
 #define TILE_COLUMNS 256
+#define TILES_OF(columns) (((columns) + TILE_COLUMNS - 1) / TILE_COLUMNS)
 #define TILE_DEPTH 64
 #define CLUSTER_CTAS 2
 #define CTA_THREADS 384

@@ -48,7 +48,7 @@ MM_DEVICE wgrad_walk wgrad_walk_begin(const wgrad_params &p) {
     wgrad_walk walk = {};
     walk.row_tiles = (p.m + TILE_ROWS - 1) / TILE_ROWS;
     walk.row_pairs = (p.outputs * walk.row_tiles + 1) / 2;
-    walk.column_tiles = (p.n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    walk.column_tiles = TILES_OF(p.n);
     const wgrad_purpose purpose = purpose_of(p);
     walk.spoils = purpose == WGRAD_SPOIL;
     walk.units = purpose == WGRAD_NOTHING ? 0 : p.segments.experts * walk.row_pairs * walk.column_tiles;
@@ -160,6 +160,8 @@ MM_DEVICE void wgrad_consume(const wgrad_params &p, int32_t piece_columns, uint3
 
 /* ---- Meanwhile ---- */
 
+#define MEANWHILE_LOOK_NS 500 /* nobody waits for these warps */
+
 MM_DEVICE smem_t all_loaded(void) {
     return smem_base() + ALL_LOADED_OFFSET;
 }
@@ -189,7 +191,7 @@ MM_DEVICE void sum_meanwhile(const wgrad_params &p) {
     while (!have_arrived(p.call.group)) {
         if (has_loaded_all())
             return;
-        sleep_ns(LOOK_NS);
+        sleep_ns(MEANWHILE_LOOK_NS);
     }
     note(p.call.trace, TRACE_AWAIT_RESULTS);
     sum_tokens<1>(p.call, p.dx, [] { return has_loaded_all(); });
