@@ -60,7 +60,7 @@ def refusal(refused):
     layers_of = {}
     for name, reason in refused.items():
         layers_of.setdefault(reason, []).append(name)
-    return "; ".join(f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
+    return "; ".join(f"{names[0] or 'the model'}{f' and {len(names) - 1} more' if names[1:] else ''}: {reason}"
                      for reason, names in layers_of.items())
 
 

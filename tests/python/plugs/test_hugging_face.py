@@ -176,5 +176,6 @@ def experts_of_a_mesh(rank):
     cases.assert_part_is(two, one, mesh.get_local_rank(), 2, TOKENS)
 
 
+@cases.over_two_ranks
 def test_experts_over_two_ranks(processes):
     processes.run(experts_of_a_mesh)

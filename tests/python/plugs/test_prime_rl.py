@@ -307,6 +307,7 @@ def full_over_dp(value, mesh):
     return torch.cat(parts)
 
 
+@cases.over_two_ranks
 @pytest.mark.parametrize(("form", "under_fsdp"), [("dispatch", False), ("dispatch", True), ("flat", False)])
 def test_experts_over_two_ranks(processes, form, under_fsdp):
     processes.run(two_ranks, form, under_fsdp)
