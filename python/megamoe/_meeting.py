@@ -37,14 +37,28 @@ def refuse_several_hosts(process_group, folder):
                                "file system")
 
 
+def folder_of_rank_0(process_group):
+    """A new folder that rank 0 makes, and its name on every rank. Raises on every rank when it can't be made."""
+    told = [None, None]
+    if dist.get_rank(process_group) == 0:
+        try:
+            told[0] = tempfile.mkdtemp(prefix="megamoe-")
+        except OSError as error:
+            told[1] = str(error)
+    dist.broadcast_object_list(told, src=dist.get_global_rank(process_group, 0), group=process_group)
+    folder, error = told
+    if error is not None:
+        raise RuntimeError(f"rank 0 can't make a folder to meet in: {error}")
+    return folder
+
+
 @contextmanager
 def meeting_path(process_group):
     """A path at which all ranks of the group can meet while the context lasts."""
-    folder = [tempfile.mkdtemp(prefix="megamoe-") if dist.get_rank(process_group) == 0 else None]
+    folder = folder_of_rank_0(process_group)
     try:
-        dist.broadcast_object_list(folder, src=dist.get_global_rank(process_group, 0), group=process_group)
-        refuse_several_hosts(process_group, folder[0])
-        yield os.path.join(folder[0], "meeting")
+        refuse_several_hosts(process_group, folder)
+        yield os.path.join(folder, "meeting")
     finally:
         if dist.get_rank(process_group) == 0:
-            shutil.rmtree(folder[0], ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)

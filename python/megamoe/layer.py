@@ -8,9 +8,9 @@ import torch
 
 from megamoe import _states
 from megamoe._library import Keep, destroy, library
+from megamoe._status import layer_config
 from megamoe._tensors import for_products, halves, is_being_captured, stream_of, view
 from megamoe.errors import check
-from megamoe._status import layer_config
 
 
 class KeepRule(IntEnum):

@@ -4,11 +4,12 @@ A case compares in the process, and returns what the test compares between ranks
 neighbours: with four processes and world 2 there are two groups, as in a trainer with data parallelism 2.
 """
 
-import torch
-import torch.distributed as dist
+import tempfile
 
 import megamoe
 import reference
+import torch
+import torch.distributed as dist
 from calls import assert_same_bits, both
 from model import CALLS, Model, recorded, step
 from setting import EXPERTS, INTERMEDIATE, context_options, device_of
@@ -80,6 +81,18 @@ def different_maxima_are_refused(rank, world):
         context(rank, world, max_tokens=32 + rank % world).close()
     except megamoe.MismatchError as error:
         return str(error)
+    return "no error"
+
+
+def a_folder_that_cannot_be_made_is_told(rank, world):
+    """By every rank, when rank 0 has nowhere to make it."""
+    old, tempfile.tempdir = tempfile.tempdir, "/nowhere"
+    try:
+        context(rank, world).close()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        tempfile.tempdir = old
     return "no error"
 
 

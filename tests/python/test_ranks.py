@@ -29,6 +29,11 @@ def test_different_maxima_are_refused(processes):
         assert "max_tokens" in said and "32" in said and "33" in said
 
 
+def test_a_folder_that_cannot_be_made_is_told(processes):
+    for said in processes.run(rank_cases.a_folder_that_cannot_be_made_is_told, WORLDS[0]):
+        assert said.startswith("rank 0 can't make a folder to meet in: ") and "/nowhere" in said
+
+
 def test_ends_with_its_process_group(processes):
     assert set(processes.run(rank_cases.ends_with_its_process_group)) == {"the context is closed"}
 
