@@ -38,11 +38,11 @@
  * `report` waits for its end. What the device finds after a call has returned is told once, by a later call or by
  * mmoe_group_check.
  *
- * Graphs. A CUDA graph can hold forwards of layers with a fixed capacity, without a report and with weights that are
- * not given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the same order,
- * and some may replay where others do not. It reads and writes where its operands were when it was captured; the layer,
- * the saved state and the group have to be there still. Calls don't wait for a replay on another stream, nor a replay
- * for calls: whoever replays orders them.
+ * Graphs. A CUDA graph can hold calls of layers with a fixed capacity, without a report and with weights and gradients
+ * that are not given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the
+ * same order, and some may replay where others do not. It reads and writes where its operands were when it was
+ * captured; the layer, the saved state and the group have to be there still. Calls don't wait for a replay on another
+ * stream, nor a replay for calls: whoever replays orders them.
  *
  * Threads. Different groups are independent. Calls of one group handle are serial: a second thread that
  * calls while one is running waits. Handles are not locked against destruction.
@@ -194,9 +194,10 @@ MMOE_API size_t mmoe_group_segment_bytes(const mmoe_group_config *config, int wo
 MMOE_API int mmoe_group_rank(const mmoe_group *group);
 MMOE_API int mmoe_group_world(const mmoe_group *group);
 
-/* MMOE_OK while the group works; the status of the first cause once it is broken, with its text. On GPUs a forward of a
- * layer with a fixed capacity returns before it has ended: when such a call has failed without breaking the group, this
- * tells it once, unless a report of that call or the next call has told it already. Waits for nothing. */
+/* MMOE_OK while the group works; the status of the first cause once it is broken, with its text. On GPUs a backward,
+ * and a forward of a layer with a fixed capacity, return before they have ended: when such a call has failed without
+ * breaking the group, this tells it once, unless a report of that call or the next call has told it already. Waits for
+ * nothing. */
 MMOE_API mmoe_status mmoe_group_check(const mmoe_group *group);
 
 /* Leaves the group and sets *group to NULL. Not collective. NULL and pointers to NULL are accepted, so that a
@@ -236,9 +237,9 @@ typedef enum mmoe_activation {
 typedef enum mmoe_capacity_policy {
     MMOE_CAPACITY_GROW = 0, /* buffers for received rows grow to the exact demand of a call */
     MMOE_CAPACITY_FIXED = 1 /* buffers hold `capacity` rows, made with the layer; calls allocate nothing, and on GPUs a
-                               forward without a report waits for nothing: a CUDA graph can hold it. What goes wrong on
-                               the device fills y with NaN and is told by a later call, which is made all the same, or
-                               by mmoe_group_check() */
+                               call without a report waits for nothing: a CUDA graph can hold it. What goes wrong on
+                               the device fills outputs with NaN and is told by a later call, which is made all the
+                               same, or by mmoe_group_check() */
 } mmoe_capacity_policy;
 
 typedef struct mmoe_layer_config {

@@ -70,7 +70,6 @@ static void describe(struct mm_cuda_call *call, const mmoe_backward_args *args) 
     call->gate = &args->gate;
     call->up = &args->up;
     call->down = &args->down;
-    call->forward_call = args->saved->call;
     call->recompute = args->saved->keep == MMOE_KEEP_PLAN;
     mm_cuda_bring(call, &args->dy, call->cuda->layout.dy);
     if (call->recompute) {

@@ -11,6 +11,7 @@
 #include "plan/ids.h"
 
 _Static_assert(sizeof(struct mm_agreement) == CALL_AGREED_WORDS * sizeof(uint32_t), "what ranks agree on has grown");
+_Static_assert(offsetof(struct call_header, agreed) == 0, "words of a header are counted from what ranks agree on");
 _Static_assert(CALL_REASON_BYTES == MM_REASON_BYTES, "reasons differ in length");
 _Static_assert(CALL_MAX_WORLD == MMOE_MAX_WORLD, "the most ranks differ");
 
@@ -50,7 +51,6 @@ static struct call_header header_of(const struct mm_cuda_call *call) {
     struct mm_agreement agreed;
     mm_layer_agreement(call->layer, call->kind, &agreed);
     agreed.call = 0;
-    agreed.forward_call = call->forward_call;
     agreed.recompute = call->recompute;
     memcpy(header.agreed, &agreed, sizeof agreed);
     return header;
@@ -150,6 +150,8 @@ mmoe_status mm_cuda_exchange_forward(const struct mm_cuda_call *call, const mmoe
 
 mmoe_status mm_cuda_exchange_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args) {
     struct enter_params params = enter_params_of(call);
+    params.forward_call = &call->plan->arrays.tables.all->call;
+    params.forward_word = offsetof(struct mm_agreement, forward_call) / sizeof(uint32_t);
     params.header.wants_dx = mm_wanted(&args->dx);
     params.header.wants_dw = mm_wanted(&args->dweights);
     return exchange(call, &params);

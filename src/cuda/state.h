@@ -106,7 +106,6 @@ struct mm_cuda_call {
     mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts; /* `out`: results of a product alone */
     const mmoe_tensor *gate, *up, *down;                   /* the weights */
     int64_t maps_used;                                     /* of weight_maps */
-    uint32_t forward_call;                                 /* backward: number of the forward that it belongs to */
     bool recompute;                                        /* backward: x and gate and up were not kept */
 
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */

@@ -71,11 +71,13 @@ MM_DEVICE ids_fault describe_fault(const enter_params &p, uint32_t first_fault) 
 /* By one warp: to all ranks, this one too. */
 MM_DEVICE void send_header(const enter_params &p, const ids_fault &fault, uint32_t call) {
     const uint32_t *words = (const uint32_t *)&p.header;
+    const bool backward = p.forward_call != nullptr;
+    const uint32_t forward_call = backward ? load_u32(p.forward_call) : 0;
     for (uint32_t rank = 0; rank < p.group.world; rank++) {
         call_header *to = &control_of(p.group, rank)->header[p.group.rank];
         for (uint32_t i = lane_index(); i < sizeof p.header / 4; i += 32)
             if (i * 4 < offsetof(call_header, fault) || i * 4 >= offsetof(call_header, reason))
-                store_u32((uint32_t *)to + i, words[i]);
+                store_u32((uint32_t *)to + i, backward && i == p.forward_word ? forward_call : words[i]);
         if (lane_index() == 0) {
             store_u32(&to->fault.kind, fault.kind);
             store_u32(&to->fault.token, fault.token);

@@ -12,7 +12,9 @@
 
 struct enter_params {
     struct call_group group;
-    struct call_header header;       /* as it is sent, but for the fault */
+    struct call_header header;       /* as it is sent, but for the fault, and in a backward for a word of `agreed`: */
+    const uint32_t *forward_call;    /* number of the forward, which may have been a replay; NULL: in a forward */
+    uint32_t forward_word;           /* where it stands */
     struct strided_matrix ids;       /* [T, K] int32 or int64 */
     struct strided_matrix weights;   /* [T, K] fp32 */
     uint32_t wide;                   /* 1: ids are int64 */

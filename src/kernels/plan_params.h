@@ -29,6 +29,7 @@ struct plan_summary {
     uint32_t slots, slots_dropped; /* used slots of this rank that were kept, and dropped */
     int32_t over_rank;             /* the first rank with more rows than the capacity, without drop; -1: none */
     uint32_t over_demand;          /* its rows */
+    uint32_t call;                 /* number of the forward */
 };
 
 /* The tables of mmoe_plan. The struct row_segments of the products is expert_offset and expert_rows; the first block of

@@ -83,6 +83,7 @@ MM_DEVICE void write_summary(const plan_params &p) {
     store_u32(&all->slots_dropped, used - kept);
     store_u32(&all->over_rank, over_rank);
     store_u32(&all->over_demand, over_demand);
+    store_u32(&all->call, load_u32(&p.state->call));
     if (over_rank != PLAN_NOBODY) {
         store_u32(&p.state->result.outcome, CALL_CAPACITY);
         store_u32(&p.state->result.rank, over_rank);

@@ -25,6 +25,7 @@ struct calls {
     struct rig_batch bad, good;
     struct rig_options options, others; /* of the good calls; of the culprit's bad one that has kept something else */
     enum gpus_teller teller;
+    int rounds;
 };
 
 /* Of one rank. A round makes a forward, whose backward is to fail, and another one; that backward, and the backward of
@@ -149,8 +150,6 @@ static bool make_round(struct rig_rank *rank, struct calls *calls, struct own *o
 
 /* ---- All ranks ---- */
 
-enum { ROUNDS = 2 };
-
 static void calls_body(struct rig_rank *rank, void *context) {
     struct calls *calls = context;
     const bool differs = calls->failure->other_keep && gpus_is_culprit(rank);
@@ -161,7 +160,7 @@ static void calls_body(struct rig_rank *rank, void *context) {
     own.good_layer = own.layers[calls->failure->other_layer];
     RIG_OK(rank, mmoe_saved_create(own.bad_layer, differs ? calls->others.keep : calls->options.keep, &own.bad_saved));
     RIG_OK(rank, mmoe_saved_create(own.good_layer, calls->options.keep, &own.good_saved));
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < calls->rounds; round++)
         if (!make_round(rank, calls, &own))
             return;
     RIG_OK(rank, mmoe_group_check(rank->group));
@@ -192,7 +191,7 @@ static void run_failure(const struct failure *failure, int world, enum gpus_tell
     const struct rig_options options = {.keep = (mmoe_keep)(form & 1), .accumulate = form & 2},
                              others = {.keep = (mmoe_keep)(1 - (form & 1)), .accumulate = form & 2};
     struct calls calls = {failure, round_batch(&layer, world, 861), round_batch(&layer, world, 862), options, others,
-                          teller};
+                          teller,  rig_scaled("rounds", 2, 1)};
     assert_int_equal(gpus_most_demand(&calls.good), TOKENS * TOP_K);
     if (failure->spoil_batch != NULL)
         failure->spoil_batch(&calls.bad, world - 1);

@@ -245,7 +245,8 @@ static void make_summary(struct expected *e, const struct plan_case *c) {
                                    .padded_rows = (uint32_t)view->padded_rows,
                                    .slots = (uint32_t)kept,
                                    .slots_dropped = (uint32_t)(used - kept),
-                                   .over_rank = -1};
+                                   .over_rank = -1,
+                                   .call = c->state.call};
     for (int r = c->shape.world - 1; !e->filled && r >= 0; r--)
         if (view->demand[r] > c->shape.capacity) {
             e->all.over_rank = r;
