@@ -41,6 +41,7 @@ MM_KERNEL(mm_call_copy, copy_params, ENTER_THREADS) {
     }
     if (warp_shuffle(ctas_done, 0) + 1 < cta_count())
         return;
+    warp_sync(); /* lane 0 has acquired what all CTAs copied, and all lanes release it */
     const uint32_t call = load_u32(&p.group.state->call);
     for (uint32_t rank = lane_index(); rank < p.group.world; rank += 32)
         store_release_system(&control_of(p.group, rank)->tokens_there[p.group.rank].value, call);

@@ -109,6 +109,7 @@ MM_KERNEL(mm_call_enter, enter_params, ENTER_THREADS) {
     }
     if (warp_shuffle(ctas_done, 0) + 1 < cta_count())
         return;
+    warp_sync(); /* what lane 0 has acquired is read, and passed on, by all lanes */
     for (uint32_t cta = lane_index(); cta < cta_count(); cta += 32) {
         const uint32_t of_cta = load_u32_l2(p.first_faults + cta);
         first_fault = of_cta < first_fault ? of_cta : first_fault;

@@ -73,11 +73,13 @@ MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
     const call_group &group = p.group;
     const uint32_t call = load_u32(&group.state->call);
     call_result result = {load_u32(&group.state->result.outcome), load_u32(&group.state->result.rank), 0, call};
-    if (result.outcome == CALL_GOOD)
-        result = all_ready(group, call) ? compare_headers(group, call)
-                                        : call_result{CALL_STOPPED, stopped_by(group) - 1, 0, call};
+    const bool ready = result.outcome != CALL_GOOD || all_ready(group, call);
+    warp_sync(); /* all lanes have read the result so far; what one has acquired, a stop too, all see */
+    if (!ready)
+        result = {CALL_STOPPED, stopped_by(group) - 1, 0, call};
+    else if (result.outcome == CALL_GOOD)
+        result = compare_headers(group, call);
     const bool good = result.outcome == CALL_GOOD;
-    warp_sync();
     note_headers(group, good);
     if (lane_index() == 0) {
         store_u32(&group.state->result.outcome, result.outcome);

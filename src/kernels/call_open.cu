@@ -13,6 +13,7 @@ MM_KERNEL(mm_call_open, call_params, CALL_THREADS) {
         good = await_rank(group, &own->ready[rank], before, CALL_AWAITS_READY, rank) &&
                await_rank(group, &own->left[rank], before, CALL_AWAITS_LEFT, rank);
     const bool all_good = warp_ballot(!good) == 0;
+    warp_sync(); /* all lanes have read the number before, and lane 0 sees the stop that another one has seen */
     if (lane == 0) {
         store_u32(&group.state->call, before + 1);
         store_u32(&group.state->opened, all_good);

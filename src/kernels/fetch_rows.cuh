@@ -243,7 +243,10 @@ MM_DEVICE void finish_fetching(const fused_call &p, const row_fetcher &f) {
         fetched =
             fetch_add_acq_rel_gpu(&p.work.counters->fetched.value, f.taken) - load_u32(&p.work.base->fetched) + f.taken;
     const bool last = f.groups == 0 ? cta_index() == 0 : warp_shuffle(fetched, 0) == f.groups;
-    if (last && stopped_by(p.group) == 0)
+    if (!last)
+        return;
+    warp_sync(); /* lane 0 has acquired that all warps are done, and whether one gave up: all lanes go by it */
+    if (stopped_by(p.group) == 0)
         post_left(p.group, load_u32(&p.group.state->call));
 }
 

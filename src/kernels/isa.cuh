@@ -60,7 +60,9 @@ MM_DEVICE void sleep_ns(uint32_t ns);          /* about that long, at most 1 ms 
 
 /* ---- Warps and CTAs ------------------------------------------------------------------------------- */
 
-MM_DEVICE void warp_sync(void);                                     /* all 32 lanes */
+/* All 32 lanes: what each did to memory before comes before what any does after. Shuffles, ballots and elect_one order
+ * nothing: a lane that is told of what another one acquired, loaded or stored needs a warp_sync besides. */
+MM_DEVICE void warp_sync(void);
 MM_DEVICE uint32_t warp_shuffle(uint32_t value, uint32_t lane);     /* aligned: value of that lane */
 MM_DEVICE uint32_t warp_shuffle_xor(uint32_t value, uint32_t mask); /* aligned */
 MM_DEVICE float warp_shuffle_xor(float value, uint32_t mask);

@@ -24,16 +24,17 @@ readers one_reader(const epoch &e) {
     return {e, e.has(ASYNC) ? 0 : 1u << e.lane};
 }
 
-bool knows_all(const readers &r, const observer &by) {
-    if (by.knows(r.first, KNOWN) && (r.lanes & (r.lanes - 1)) == 0)
-        return true;
+/* One of them that is not known; never: all are. */
+epoch unknown_reader(const readers &r, const observer &by) {
     epoch e = r.first;
+    if ((r.lanes & (r.lanes - 1)) == 0)
+        return by.knows(e, KNOWN) ? epoch() : e;
     for (uint32_t left = r.lanes; left != 0; left &= left - 1) {
         e.lane = (uint8_t)__builtin_ctz(left);
         if (!by.knows(e, KNOWN))
-            return false;
+            return e;
     }
-    return r.lanes != 0;
+    return epoch();
 }
 
 } // namespace
@@ -122,10 +123,11 @@ bool shadow::check_write(const cell &c, const observer &by, clash &found) {
 
 bool shadow::check_reads(const cell &c, const observer &by, clash &found) {
     const auto ordered = [&](const readers &r) {
-        if (both_atomic(r.first, by) || knows_all(r, by))
+        const epoch unknown = both_atomic(r.first, by) ? epoch() : unknown_reader(r, by);
+        if (unknown.never())
             return true;
         found.kind = conflict::race;
-        found.earlier = r.first;
+        found.earlier = unknown;
         return false;
     };
     if (!c.read.has(SPECIAL))
@@ -141,7 +143,7 @@ bool shadow::check_reads(const cell &c, const observer &by, clash &found) {
 void shadow::note_read(cell &c, const observer &by) {
     const readers self = one_reader(by.self);
     const auto covered = [&](const readers &r) {
-        return ((r.first.flags ^ self.first.flags) & ATOMIC) == 0 && knows_all(r, by);
+        return ((r.first.flags ^ self.first.flags) & ATOMIC) == 0 && unknown_reader(r, by).never();
     };
     if (c.read.never() || (!c.read.has(SPECIAL) && covered(one_reader(c.read)))) {
         c.read = by.self;

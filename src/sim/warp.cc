@@ -116,7 +116,7 @@ uint32_t shuffle(uint32_t value, shuffle_from from, uint32_t which) {
     else if (from == FROM_UP)
         source = which > t.lane ? t.lane : t.lane - which;
     w.given[t.lane] = (uint64_t)source << 32 | value;
-    if (gather(t, aligned::SHUFFLE, (uint64_t)from)) {
+    if (gather_unordered(t, aligned::SHUFFLE, (uint64_t)from)) {
         uint32_t values[32];
         for (int lane = 0; lane < 32; lane++)
             values[lane] = (uint32_t)w.given[lane];
@@ -131,7 +131,7 @@ uint32_t ballot(bool vote) {
     thread &t = enter(__builtin_return_address(0));
     warp &w = *t.of;
     w.given[t.lane] = vote;
-    if (gather(t, aligned::BALLOT, 0)) {
+    if (gather_unordered(t, aligned::BALLOT, 0)) {
         uint32_t votes = 0;
         for (int lane = 0; lane < 32; lane++)
             votes |= (uint32_t)w.given[lane] << lane;
@@ -144,7 +144,7 @@ uint32_t ballot(bool vote) {
 
 bool elect_one() {
     thread &t = enter(__builtin_return_address(0));
-    if (gather(t, aligned::ELECT, 0))
+    if (gather_unordered(t, aligned::ELECT, 0))
         part(t);
     return t.lane == t.of->home->bias.leader;
 }

@@ -153,7 +153,8 @@ void add_memory(std::vector<fault_case> &all) {
     all.push_back(in_cta("shared_uninitialised", 32, fault::uninitialised, {0}));
     all.push_back(in_cta("global_uninitialised", 32, fault::uninitialised, {0}));
     all.push_back(in_cta("misaligned_word", 32, fault::alignment, {0}));
-    all.push_back(in_cta("warp_sync_missing", 32, fault::race, {0}));
+    for (const char *name : {"warp_sync_missing", "shuffle_taken_for_sync", "election_taken_for_sync"})
+        all.push_back(in_cta(name, 32, fault::race, {0}));
     all.push_back(in_cta("cta_sync_missing", 64, fault::race, {0, 1}));
     all.push_back(between_ctas("two_writers", fault::race));
     all.back().always = false;
@@ -161,7 +162,7 @@ void add_memory(std::vector<fault_case> &all) {
 
 void add_messages(std::vector<fault_case> &all) {
     for (const char *name : {"flag_without_release", "flag_without_acquire", "acquired_by_another",
-                             "epoch_not_advanced", "answer_not_awaited", "bulk_not_landed"}) {
+                             "vote_taken_for_sync", "epoch_not_advanced", "answer_not_awaited", "bulk_not_landed"}) {
         all.push_back(between_ctas(name, fault::race));
         all.back().always = false;
     }

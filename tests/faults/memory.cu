@@ -49,6 +49,28 @@ MM_KERNEL(warp_sync_missing, plant, 32) {
     store_u32(p.out + 4 * lane_index(), smem_load_u32(other)); /* here: warp_sync_missing */
 }
 
+/* A lane hears from another one, and looks at what that has stored. */
+MM_KERNEL(shuffle_taken_for_sync, plant, 32) {
+    const smem_t mine = smem_base() + 4 * lane_index();
+    smem_store_u32(mine, lane_index()); /* here: shuffle_taken_for_sync */
+    const smem_t other = warp_shuffle_xor(mine, 1);
+    if (!p.planted)
+        warp_sync();
+    store_u32(p.out + 4 * lane_index(), smem_load_u32(other)); /* here: shuffle_taken_for_sync */
+}
+
+/* One lane is chosen to read what all have stored. */
+MM_KERNEL(election_taken_for_sync, plant, 32) {
+    smem_store_u32(smem_base() + 4 * lane_index(), lane_index()); /* here: election_taken_for_sync */
+    const bool chosen = elect_one();
+    if (!p.planted)
+        warp_sync();
+    for (uint32_t lane = 0; lane < 32 && chosen; lane++) {
+        const uint32_t word = smem_load_u32(smem_base() + 4 * lane); /* here: election_taken_for_sync */
+        store_u32(p.out + 4 * lane, word);
+    }
+}
+
 MM_KERNEL(cta_sync_missing, plant, 64) {
     const uint32_t t = thread_index();
     smem_store_u32(smem_base() + 4 * t, t);

@@ -54,6 +54,24 @@ MM_KERNEL(acquired_by_another, plant, 32) {
     }
 }
 
+/* The same, and a vote tells the other that the flag has come. */
+MM_KERNEL(vote_taken_for_sync, plant, 32) {
+    if (cta_index() == 0) {
+        if (thread_index() == 0) {
+            store_u32(p.out + OLD, 1); /* here: vote_taken_for_sync */
+            store_release_gpu(p.flags, 1);
+        }
+    } else {
+        if (thread_index() == 0)
+            wait_flag(p.flags, 1);
+        const uint32_t votes = warp_ballot(true);
+        if (!p.planted)
+            warp_sync();
+        if (thread_index() == 9 && votes != 0)
+            store_u32(p.out + 4096, load_u32(p.out + OLD)); /* here: vote_taken_for_sync */
+    }
+}
+
 /* The flag counts epochs; later messages are awaited with the first one's. */
 MM_KERNEL(epoch_not_advanced, plant, 32) {
     if (thread_index() != 0)
