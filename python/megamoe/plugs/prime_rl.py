@@ -205,8 +205,9 @@ def after_configure(model, config, parallel_dims):
     dispatch = config.moe.dispatch
     if dispatch.type != NAME:
         return
+    transport = getattr(dispatch, "transport", "bf16")
     refuse(config_reason(config) or first(
-        (dispatch.transport != "bf16", f"model.moe.dispatch.transport is {dispatch.transport!r}, expected 'bf16'")))
+        (transport != "bf16", f"model.moe.dispatch.transport is {transport!r}, expected 'bf16'")))
     attach(model, parallel_dims, max_tokens=dispatch.max_tokens_per_rank or config.seq_len, fallback=dispatch.fallback,
            keep=dispatch.keep, spare_multiprocessors=dispatch.spare_multiprocessors)
 

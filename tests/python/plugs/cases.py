@@ -4,8 +4,8 @@ import pytest
 import reference
 import torch
 import torch.distributed as dist
-from calls import assert_same_bits
-from setting import EXPERTS, MAX_TOKENS, RANKS, device_of
+from calls import assert_same_bits, both
+from setting import EXPERTS, INTERMEDIATE, MAX_TOKENS, RANKS, device_of
 
 BOUND = 6e-3  # of a tensor's length, as for the op itself
 SET_UP = {"max_tokens": MAX_TOKENS, "threads": 1, "arrive_timeout": 60}
@@ -52,6 +52,12 @@ def assert_near(results, exact, bound=BOUND):
 
 def assert_is_formula(results, given, **options):
     assert_near(results, reference.expected(given, **options))
+
+
+def assert_is_op(results, given, context):
+    """That results are those of the op called directly, bit by bit: nothing is rounded on the way to it or back."""
+    assert_is_formula(results, given)
+    assert_same_bits(results, both(context.layer(intermediate=INTERMEDIATE), given))
 
 
 def local(tensor):

@@ -51,12 +51,12 @@ def tokens(rank=0):
     return torch.randint(64, (1, TOKENS), generator=torch.Generator().manual_seed(rank)).to(device_of(rank))
 
 
-def test_experts_are_those_of_the_formula():
+def test_experts_are_the_op(context):
     model, given = model_of(), cases.problem()
     hugging_face.attach(model, **cases.set_up())
     experts = experts_of(model)
     load(experts, given)
-    cases.assert_is_formula(cases.split(cases.results_of(experts, given, weights_of(experts))), given)
+    cases.assert_is_op(cases.split(cases.results_of(experts, given, weights_of(experts))), given, context)
 
 
 def test_a_model_learns_as_with_eager_experts():

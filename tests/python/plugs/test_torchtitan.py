@@ -78,12 +78,12 @@ def results_of(module, given, leading=()):
 
 
 @pytest.mark.parametrize("leading", [(), (1,)])
-def test_routed_experts_are_their_formula(trainer, leading):
+def test_routed_experts_are_the_op(trainer, leading, context):
     """With [T, D] as at its head, and [B, L, D] as in 0.3.0."""
     given = cases.problem(TOKENS)
     module = module_of(trainer, given)
     module.parallelize(cases.ParallelDims())
-    cases.assert_is_formula(results_of(module, given, leading), given)
+    cases.assert_is_op(results_of(module, given, leading), given, context)
 
 
 def test_what_torchtitan_sees_is_unchanged(trainer):
