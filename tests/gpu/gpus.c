@@ -2,10 +2,7 @@
 #include "gpus.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/bf16.h"
 
 enum rig_kind gpus_kind;
 int gpus_most;
@@ -52,42 +49,6 @@ void gpus_run(struct rig_batch *batches, int count, const struct rig_options *op
     rig_run(&world, batches, count, options);
 }
 
-bool gpus_ready_make(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready) {
-    static const struct rig_options forward_only = {.forward_only = true};
-    const int64_t hidden = batch->layer.hidden, values = batch->tokens[rank->rank] * hidden;
-    const double *y = batch->reference->y + rig_batch_first(batch, rank->rank) * hidden;
-    ready->expected = malloc((size_t)values * sizeof *ready->expected + 1);
-    ready->found = malloc((size_t)values * sizeof *ready->found + 1);
-    for (int64_t i = 0; i < values; i++)
-        ready->expected[i] = mm_bf16_from_float((float)y[i]);
-    ready->call = rig_call_make(rank, batch, &forward_only, NULL, 0xff);
-    return rig_call_place(rank, &ready->call, &ready->placed);
-}
-
-void gpus_ready_free(struct rig_rank *rank, struct gpus_ready *ready) {
-    rig_placed_free(rank, &ready->placed);
-    rig_call_free(&ready->call);
-    free(ready->expected);
-    free(ready->found);
-}
-
-bool gpus_ready_poison(struct rig_rank *rank, const struct gpus_ready *ready) {
-    const struct rig_tensor *y = &ready->call.tensor[RIG_Y];
-    RIG_TRY(rank, mmoe_device_write(rank->group, ready->placed.memory[RIG_Y], y->memory, y->bytes) == MMOE_OK, "%s",
-            mmoe_last_error());
-    return true;
-}
-
-bool gpus_ready_compare(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready, int call) {
-    struct rig_tensor *y = &ready->call.tensor[RIG_Y];
-    const size_t bytes = (size_t)(batch->tokens[rank->rank] * batch->layer.hidden) * sizeof *ready->expected;
-    RIG_TRY(rank, mmoe_device_read(rank->group, y->memory, ready->placed.memory[RIG_Y], y->bytes) == MMOE_OK, "%s",
-            mmoe_last_error());
-    RIG_TRY(rank, rig_tensor_take(y, ready->found), "call %d wrote outside of y", call);
-    RIG_TRY(rank, memcmp(ready->found, ready->expected, bytes) == 0, "y of call %d is not the expected one", call);
-    return true;
-}
-
 int64_t gpus_demand(const struct rig_batch *batch, int rank) {
     const int64_t local = batch->layer.experts / batch->world;
     int64_t rows = 0;
@@ -107,12 +68,38 @@ bool gpus_is_culprit(const struct rig_rank *rank) {
     return rank->rank == rank->world - 1;
 }
 
+/* What stands for a number in the text of a failure. */
+struct gpus_name {
+    const char *name;
+    unsigned number;
+};
+
+static void fill_in(char *text, size_t bytes, const char *form, const struct gpus_name *names, int count) {
+    size_t used = 0;
+    while (*form != '\0' && used + 1 < bytes) {
+        int i = 0;
+        while (i < count && strncmp(form, names[i].name, strlen(names[i].name)) != 0)
+            i++;
+        if (i < count) {
+            used += (size_t)snprintf(text + used, bytes - used, "%u", names[i].number);
+            form += strlen(names[i].name);
+        } else {
+            text[used++] = *form++;
+        }
+    }
+    text[used < bytes ? used : bytes - 1] = '\0';
+}
+
 bool gpus_told(struct rig_rank *rank, const struct gpus_failure *failure, unsigned call, mmoe_status status) {
     const bool own = gpus_is_culprit(rank);
     const mmoe_status expected = own ? failure->own : failure->others;
+    const struct gpus_name names[] = {{"{culprit}", (unsigned)rank->world - 1},
+                                      {"{rank}", (unsigned)rank->rank},
+                                      {"{call}", call},
+                                      {"{call-1}", call - 1},
+                                      {"{call-2}", call - 2}};
     char text[300];
-    snprintf(text, sizeof text, own ? failure->own_text : failure->others_text, rank->world - 1, call, call - 1,
-             call - 2, rank->rank);
+    fill_in(text, sizeof text, own ? failure->own_text : failure->others_text, names, COUNT(names));
     RIG_TRY(rank, status == expected && strstr(mmoe_last_error(), text), "%s: %s: \"%s\", expected %s: \"%s\"",
             failure->name, mmoe_status_name(status), mmoe_last_error(), mmoe_status_name(expected), text);
     return true;

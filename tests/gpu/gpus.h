@@ -32,23 +32,8 @@ void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens);
 /* Batches one after another on one layer, as gpus_kind says. */
 void gpus_run(struct rig_batch *batches, int count, const struct rig_options *options);
 
-/* A forward of an exact batch, whose reference has been made: its operands on the rank's device, where they stay from
- * call to call, and what must come out. */
-struct gpus_ready {
-    struct rig_call call;
-    struct rig_placed placed;
-    uint16_t *expected, *found;
-};
-
-bool gpus_ready_make(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready);
-void gpus_ready_free(struct rig_rank *rank, struct gpus_ready *ready);
-
-/* Before a call; and after it, by its number. */
-bool gpus_ready_poison(struct rig_rank *rank, const struct gpus_ready *ready);
-bool gpus_ready_compare(struct rig_rank *rank, const struct rig_batch *batch, struct gpus_ready *ready, int call);
-
-/* A call that the last rank, the culprit, makes fail, as the ranks are told. The texts are formats for these numbers,
- * in this order, of which each uses what it needs: the culprit, the call, one and two calls before, this rank. */
+/* A call that the last rank, the culprit, makes fail, as the ranks are told. In the texts {culprit} and {rank} stand for
+ * that rank and this one, {call}, {call-1} and {call-2} for the number of the call and of those before. */
 struct gpus_failure {
     const char *name;
     mmoe_status others, own;

@@ -1,4 +1,4 @@
-/* Forwards over several GPUs beside other kernels: they end with any part of the multiprocessors, whatever is held on
+/* Calls over several GPUs beside other kernels: they end with any part of the multiprocessors, whatever is held on
  * which rank, also beside collectives that the ranks begin in opposite order; and they read inputs when the stream has
  * come to them. */
 #include <dlfcn.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "fused/hold.h"
-#include "gpus.h"
 #include "graphs.h"
+#include "ready.h"
 
 #define HIDDEN 128
 #define INNER 64
@@ -141,18 +141,29 @@ static bool let_go(struct rig_rank *rank, const struct holder *holder) {
 #define LAYERS 2 /* with a growing and with a fixed capacity */
 #define BATCHES 3
 
+/* Forwards alone, or forwards and their backwards. */
+enum form { FORWARDS, BACKWARDS, FORMS };
+
+static const struct rig_options options_of[FORMS][BATCHES] = {
+    {{.forward_only = true}, {.forward_only = true}, {.forward_only = true}},
+    {{.keep = MMOE_KEEP_ROWS, .narrow_gradients = true},
+     {.keep = MMOE_KEEP_PLAN},
+     {.keep = MMOE_KEEP_ROWS, .accumulate = true}}};
+
 struct beside {
     pthread_barrier_t held, over;
     bool first_calls; /* are made beside holders already */
+    enum form form;
     struct rig_batch batch[BATCHES];
     int rounds;
     int held_ctas[2]; /* on even and on odd ranks, if there are as many multiprocessors */
 };
 
 /* The last batch needs more memory than those before. */
-static struct beside *beside_make(int world, int64_t most) {
+static struct beside *beside_make(int world, enum form form, int64_t most) {
     struct beside *beside = rig_shared(sizeof *beside);
     pthread_barrierattr_t attributes;
+    beside->form = form;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&beside->held, &attributes, (unsigned)world);
@@ -180,7 +191,8 @@ static void beside_free(struct beside *beside) {
 
 struct calls {
     mmoe_layer *layers[LAYERS];
-    struct gpus_ready ready[BATCHES];
+    mmoe_saved *saved[LAYERS][BATCHES];
+    struct ready ready[BATCHES];
     int made;
 };
 
@@ -190,23 +202,37 @@ static bool layer_make(struct rig_rank *rank, const struct beside *beside, struc
     config.capacity_policy = layer == 0 ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
     config.capacity = layer == 0 ? 0 : rank->world * rank->group->config.max_tokens * TOP_K;
     RIG_TRY(rank, mmoe_layer_create(rank->group, &config, &calls->layers[layer]) == MMOE_OK, "%s", mmoe_last_error());
+    for (int i = 0; i < BATCHES && beside->form == BACKWARDS; i++)
+        RIG_TRY(rank,
+                mmoe_saved_create(calls->layers[layer], options_of[BACKWARDS][i].keep, &calls->saved[layer][i]) ==
+                    MMOE_OK,
+                "%s", mmoe_last_error());
     return true;
 }
 
-/* Makes the layers too, when it is the first time. */
+static bool make_call(struct rig_rank *rank, struct calls *calls, int layer, int batch, bool backward) {
+    struct rig_call *call = &calls->ready[batch].call;
+    call->forward.saved = call->backward.saved = calls->saved[layer][batch];
+    const mmoe_status status = backward ? mmoe_backward(calls->layers[layer], &call->backward)
+                                        : mmoe_forward(calls->layers[layer], &call->forward);
+    RIG_TRY(rank, status == MMOE_OK, "call %d: %s", calls->made, mmoe_last_error());
+    calls->made++;
+    return true;
+}
+
+/* Forwards of all batches, then backwards, the last one first. Makes the layers too, when it is the first time. */
 static bool call_all(struct rig_rank *rank, const struct beside *beside, struct calls *calls) {
     for (int layer = 0; layer < LAYERS; layer++) {
         if (calls->layers[layer] == NULL && !layer_make(rank, beside, calls, layer))
             return false;
-        for (int i = 0; i < BATCHES; i++) {
-            if (!gpus_ready_poison(rank, &calls->ready[i]))
-                return false;
-            const mmoe_status status = mmoe_forward(calls->layers[layer], &calls->ready[i].call.forward);
-            RIG_TRY(rank, status == MMOE_OK, "call %d: %s", calls->made, mmoe_last_error());
-            calls->made++;
-        }
         for (int i = 0; i < BATCHES; i++)
-            if (!gpus_ready_compare(rank, &beside->batch[i], &calls->ready[i], calls->made - BATCHES + i))
+            if (!ready_poison(rank, &calls->ready[i]) || !make_call(rank, calls, layer, i, false))
+                return false;
+        for (int i = BATCHES - 1; i >= 0 && beside->form == BACKWARDS; i--)
+            if (!make_call(rank, calls, layer, i, true))
+                return false;
+        for (int i = 0; i < BATCHES; i++)
+            if (!ready_compare(rank, &calls->ready[i], calls->made))
                 return false;
     }
     return true;
@@ -215,26 +241,35 @@ static bool call_all(struct rig_rank *rank, const struct beside *beside, struct 
 static bool calls_make(struct rig_rank *rank, const struct beside *beside, struct calls *calls) {
     memset(calls, 0, sizeof *calls);
     for (int i = 0; i < BATCHES; i++)
-        if (!gpus_ready_make(rank, &beside->batch[i], &calls->ready[i]))
+        if (!ready_make(rank, &beside->batch[i], &options_of[beside->form][i], NULL, &calls->ready[i]))
             return false;
     return true;
 }
 
 static void calls_free(struct rig_rank *rank, struct calls *calls) {
     for (int i = 0; i < BATCHES; i++)
-        gpus_ready_free(rank, &calls->ready[i]);
-    for (int layer = 0; layer < LAYERS; layer++)
+        ready_free(rank, &calls->ready[i]);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        for (int i = 0; i < BATCHES; i++)
+            mmoe_saved_destroy(&calls->saved[layer][i]);
         mmoe_layer_destroy(&calls->layers[layer]);
+    }
 }
+
+/* Calls use no slots of the last tokens. */
+#define SPARE_TOKENS 32
 
 static void run(struct beside *beside, rig_body body) {
     struct rig_world world = rig_world_for(beside->batch, BATCHES, gpus_kind);
+    world.config.max_tokens += SPARE_TOKENS;
     rig_world_run(&world, body, beside);
 }
 
-/* As many as `wanted`, and one less than all at most. */
-static unsigned ctas_of(const struct rig_rank *rank, int wanted) {
-    const int most = gpu_of(rank)->device.multiprocessors - 1;
+/* As many as `wanted`, and one less than all at most. The gradients of weights are made by pairs of multiprocessors
+ * that lie in one cluster of the GPU. There are 8 of those: among 9 multiprocessors is a pair. */
+static unsigned ctas_of(const struct rig_rank *rank, enum form form, int wanted) {
+    const int left = form == FORWARDS ? 1 : rig_simulated() ? 2 : 9;
+    const int most = gpu_of(rank)->device.multiprocessors - left;
     return (unsigned)(wanted < most ? wanted : most);
 }
 
@@ -244,14 +279,15 @@ static void holding_body(struct rig_rank *rank, void *context) {
     struct beside *beside = context;
     struct holder holder;
     struct calls calls;
-    const bool made = holder_make(rank, &holder) && calls_make(rank, beside, &calls) &&
-                      (beside->first_calls || call_all(rank, beside, &calls)) &&
-                      hold(rank, &holder, holder.stream, ctas_of(rank, beside->held_ctas[rank->rank % 2]));
+    const bool made =
+        holder_make(rank, &holder) && calls_make(rank, beside, &calls) &&
+        (beside->first_calls || call_all(rank, beside, &calls)) &&
+        hold(rank, &holder, holder.stream, ctas_of(rank, beside->form, beside->held_ctas[rank->rank % 2]));
     pthread_barrier_wait(&beside->held);
     const bool good = made && call_all(rank, beside, &calls);
     pthread_barrier_wait(&beside->over);
     const bool free = made && let_go(rank, &holder) && stream_await(rank, holder.stream);
-    if (good && free && call_all(rank, beside, &calls)) {
+    if (good && free && (rig_small() || call_all(rank, beside, &calls))) {
         calls_free(rank, &calls);
         holder_free(rank, &holder);
     }
@@ -261,12 +297,14 @@ static void calls_end_beside_holders(void **state) {
     (void)state;
     static const int held[][2] = {{131, 131}, {0, 131}, {131, 1}, {16, 131}, {16, 16}, {1, 1}};
     need_kernel();
-    const int count = rig_scaled("ways to hold multiprocessors", COUNT(held), 2);
-    for (int world = gpus_least(); world <= gpus_most; world *= 2)
+    const int count = rig_scaled("ways to hold multiprocessors", COUNT(held), 1);
+    for
+        GPUS_EACH_WORLD(world)
+    for (int form = 0; form < FORMS; form++)
         for (int i = 0; i < count; i++) {
-            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 110));
-            memcpy(beside->held_ctas, held[i], sizeof held[i]);
-            beside->first_calls = i % 2 == 0;
+            struct beside *beside = beside_make(world, (enum form)form, rig_scaled("most tokens", 300, 48));
+            memcpy(beside->held_ctas, held[(i + form) % COUNT(held)], sizeof held[i]);
+            beside->first_calls = (i + form) % 2 == 1;
             run(beside, holding_body);
             beside_free(beside);
         }
@@ -274,10 +312,12 @@ static void calls_end_beside_holders(void **state) {
 
 /* ---- Kernels that wait for one another on all ranks, begun in opposite order ---- */
 
-/* Counters in the ranks' shared memory, where forwards leave the gradients of weights alone. */
+/* Counters in the ranks' shared memory: the last slot of the gradients of router weights. */
 static uint32_t *counter_of(const struct rig_rank *rank, int owner) {
     const struct mm_cuda_group *cuda = rank->group->backend_state;
-    return mm_at(cuda->shared.base[owner] + cuda->layout.dw);
+    const mmoe_group_config *config = &rank->group->config;
+    const size_t last = (size_t)(config->max_tokens * config->max_top_k - 1) * sizeof(uint32_t);
+    return mm_at(cuda->shared.base[owner] + cuda->layout.dw + last);
 }
 
 static bool meet_peers(struct rig_rank *rank, const struct holder *holder, unsigned ctas, int round) {
@@ -296,7 +336,7 @@ static void meeting_body(struct rig_rank *rank, void *context) {
     struct calls calls;
     const bool made = holder_make(rank, &holder) && calls_make(rank, beside, &calls) &&
                       mmoe_device_write(rank->group, counter_of(rank, rank->rank), &zero, sizeof zero) == MMOE_OK;
-    const unsigned ctas = ctas_of(rank, beside->held_ctas[0]);
+    const unsigned ctas = ctas_of(rank, beside->form, beside->held_ctas[0]);
     pthread_barrier_wait(&beside->held);
     for (int round = 0; round < beside->rounds && made; round++) {
         const bool meets_first = (rank->rank + round) % 2 == 0;
@@ -316,11 +356,13 @@ static void calls_end_beside_kernels_that_meet(void **state) {
     need_kernel();
     /* A simulated GPU need not run more than one CTA of a kernel at a time. */
     const int count = rig_simulated() ? 1 : COUNT(held);
-    for (int world = gpus_least(); world <= gpus_most; world *= 2)
+    for
+        GPUS_EACH_WORLD(world)
+    for (int form = rig_small() ? BACKWARDS : FORWARDS; form < FORMS; form++)
         for (int i = 0; i < count; i++) {
-            struct beside *beside = beside_make(world, rig_scaled("most tokens", 300, 110));
+            struct beside *beside = beside_make(world, (enum form)form, rig_scaled("most tokens", 300, 48));
             beside->held_ctas[0] = held[i];
-            beside->rounds = rig_scaled("rounds", 8, 3);
+            beside->rounds = rig_scaled("rounds", 8, 2);
             run(beside, meeting_body);
             beside_free(beside);
         }
@@ -339,10 +381,10 @@ static void *let_go_later(void *argument) {
     return let_go(late->rank, late->holder) ? argument : NULL;
 }
 
-static const enum rig_operand inputs[] = {RIG_X, RIG_IDS, RIG_WEIGHTS};
+static const enum rig_operand inputs[] = {RIG_X, RIG_IDS, RIG_WEIGHTS, RIG_DY};
 
 /* Other values in the inputs; the right ones in pinned memory. */
-static mmoe_status spoil(const struct mm_gpu *gpu, const struct gpus_ready *ready, void *pinned[]) {
+static mmoe_status spoil(const struct mm_gpu *gpu, const struct ready *ready, void *pinned[]) {
     mmoe_status status = mm_gpu_enter(gpu);
     for (int i = 0; i < COUNT(inputs) && status == MMOE_OK; i++) {
         const struct rig_tensor *tensor = &ready->call.tensor[inputs[i]];
@@ -359,7 +401,7 @@ static mmoe_status spoil(const struct mm_gpu *gpu, const struct gpus_ready *read
     return status;
 }
 
-static mmoe_status bring(const struct mm_gpu *gpu, const struct gpus_ready *ready, void *const pinned[],
+static mmoe_status bring(const struct mm_gpu *gpu, const struct ready *ready, void *const pinned[],
                          mm_cu_stream stream) {
     mmoe_status status = mm_gpu_enter(gpu);
     for (int i = 0; i < COUNT(inputs) && status == MMOE_OK; i++)
@@ -369,24 +411,24 @@ static mmoe_status bring(const struct mm_gpu *gpu, const struct gpus_ready *read
     return status;
 }
 
-/* The stream is busy, then the inputs are brought, then the call is made. */
-static bool call_behind(struct rig_rank *rank, struct gpus_ready *ready, mmoe_layer *layer, const struct holder *holder,
+/* The stream is busy, then the inputs are brought, then the calls are made. */
+static bool call_behind(struct rig_rank *rank, struct calls *calls, int layer, const struct holder *holder,
                         mm_cu_stream stream) {
     const bool at_once = rig_simulated(); /* where nobody but a waiting rank brings what it waits for */
     const struct mm_gpu *gpu = gpu_of(rank);
-    mmoe_forward_args args = ready->call.forward;
+    struct ready *ready = &calls->ready[0];
     struct late late = {rank, holder};
     void *pinned[COUNT(inputs)], *let = &late;
     pthread_t later;
     RIG_TRY(rank, spoil(gpu, ready, pinned) == MMOE_OK, "%s", mmoe_last_error());
-    if (!gpus_ready_poison(rank, ready) || !hold(rank, holder, stream, 1))
+    if (!ready_poison(rank, ready) || !hold(rank, holder, stream, 1))
         return false;
     RIG_TRY(rank, at_once ? let_go(rank, holder) : pthread_create(&later, NULL, let_go_later, &late) == 0,
             "nobody lets go");
     RIG_TRY(rank, bring(gpu, ready, pinned, stream) == MMOE_OK, "%s", mmoe_last_error());
-    args.stream = stream;
-    const mmoe_status status = mmoe_forward(layer, &args);
-    RIG_TRY(rank, status == MMOE_OK, "%s", mmoe_last_error());
+    ready->call.forward.stream = ready->call.backward.stream = stream;
+    if (!make_call(rank, calls, layer, 0, false) || !make_call(rank, calls, layer, 0, true))
+        return false;
     RIG_TRY(rank, at_once || (pthread_join(later, &let) == 0 && let != NULL), "not let go");
     if (!stream_await(rank, stream))
         return false;
@@ -399,13 +441,13 @@ static void late_body(struct rig_rank *rank, void *context) {
     struct beside *beside = context;
     struct calls calls;
     mm_cu_stream stream;
-    if (!calls_make(rank, beside, &calls) || !call_all(rank, beside, &calls) || !stream_make(rank, &stream))
+    if (!calls_make(rank, beside, &calls) || !layer_make(rank, beside, &calls, 0) ||
+        !layer_make(rank, beside, &calls, 1) || !stream_make(rank, &stream))
         return;
-    for (int i = 0; i < 2 * LAYERS; i++) {
+    for (int i = 0; i < rig_scaled("calls with late inputs", 2 * LAYERS, LAYERS); i++) {
         struct holder holder;
-        if (!holder_make(rank, &holder) ||
-            !call_behind(rank, &calls.ready[0], calls.layers[i % LAYERS], &holder, stream) ||
-            !gpus_ready_compare(rank, &beside->batch[0], &calls.ready[0], calls.made++))
+        if (!holder_make(rank, &holder) || !call_behind(rank, &calls, i % LAYERS, &holder, stream) ||
+            !ready_compare(rank, &calls.ready[0], calls.made))
             return;
         holder_free(rank, &holder);
     }
@@ -416,11 +458,12 @@ static void late_body(struct rig_rank *rank, void *context) {
 static void inputs_may_come_late(void **state) {
     (void)state;
     need_kernel();
-    for (int world = gpus_least(); world <= gpus_most; world *= 2) {
-        struct beside *beside = beside_make(world, rig_scaled("most tokens", 2000, 110));
-        run(beside, late_body);
-        beside_free(beside);
-    }
+    for
+        GPUS_EACH_WORLD(world) {
+            struct beside *beside = beside_make(world, BACKWARDS, rig_scaled("most tokens", 2000, 48));
+            run(beside, late_body);
+            beside_free(beside);
+        }
 }
 
 int main(void) {

@@ -1,20 +1,22 @@
-/* Many calls over several GPUs with nothing between them that holds the others back: T, routing, layer, budget and
- * pauses drawn anew for each, several calls under way at a time, and every element compared with an exact answer. */
+/* Many calls over several GPUs with nothing between them that holds the others back: forwards and backwards of two
+ * layers in an order that is drawn, T, routing, forms of gradients, budgets and pauses too, several calls under way at
+ * a time, and every element compared with an exact answer. MMOE_TEST_CALLS in the environment: how many. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "gpus.h"
 #include "graphs.h"
+#include "ready.h"
 
 #define HIDDEN 128
 #define INNER 64
 #define TOP_K 2
 #define BATCHES 24
-#define MOST_UNDER_WAY 6
+#define LAYERS 2
+#define MOST_OPEN 4 /* forwards whose backward is still to come */
 
 struct soak {
     struct rig_batch batch[BATCHES];
+    struct rig_options options[BATCHES];
     int calls;
 };
 
@@ -23,88 +25,141 @@ struct draws {
     struct rig_random order, own;
 };
 
+struct own {
+    mmoe_layer *layers[LAYERS];
+    mmoe_saved *saved[BATCHES];
+    struct ready ready[BATCHES];
+    struct draws draws;
+    int made; /* calls */
+};
+
+static mmoe_layer *layer_of(const struct own *own, int batch) {
+    return own->layers[(batch + batch / 8) % LAYERS]; /* in every form that the options have */
+}
+
 static void pause_now_and_then(struct rig_random *random) {
     if (rig_below(random, 16) == 0)
         usleep((useconds_t)rig_below(random, 2000));
 }
 
-/* Some calls one behind another, of different batches, on one of the layers each. Returns how many; 0: one failed. */
-static int burst(struct rig_rank *rank, struct soak *soak, mmoe_layer *const layers[2], struct gpus_ready *ready,
-                 struct draws *draws, int first) {
-    const int count = 1 + (int)rig_below(&draws->order, MOST_UNDER_WAY), start = (int)rig_below(&draws->order, BATCHES);
+static bool make_call(struct rig_rank *rank, struct own *own, int batch, bool backward) {
+    struct ready *ready = &own->ready[batch];
+    pause_now_and_then(&own->draws.own);
+    rank->group->config.spare_multiprocessors =
+        (int32_t)rig_below(&own->draws.own, gpu_of(rank)->device.multiprocessors);
+    const mmoe_status status = backward ? mmoe_backward(layer_of(own, batch), &ready->call.backward)
+                                        : mmoe_forward(layer_of(own, batch), &ready->call.forward);
+    RIG_TRY(rank, status == MMOE_OK, "call %d: %s: %s", own->made, mmoe_status_name(status), mmoe_last_error());
+    own->made++;
+    return true;
+}
+
+/* A forward is now and then made again before its backward comes. */
+static bool open_batch(struct rig_rank *rank, struct own *own, int batch) {
+    return make_call(rank, own, batch, false) &&
+           (rig_below(&own->draws.order, 4) > 0 || make_call(rank, own, batch, false));
+}
+
+/* Forwards of some batches, and their backwards, each anywhere behind its forward. */
+static bool burst(struct rig_rank *rank, struct own *own) {
+    struct rig_random *order = &own->draws.order;
+    const int count = 1 + (int)rig_below(order, MOST_OPEN), start = (int)rig_below(order, BATCHES);
+    int open[MOST_OPEN], opened = 0, left = 0;
     for (int i = 0; i < count; i++)
-        if (!gpus_ready_poison(rank, &ready[(start + i) % BATCHES]))
-            return 0;
-    for (int i = 0; i < count; i++) {
-        mmoe_layer *layer = layers[rig_below(&draws->order, 2)];
-        pause_now_and_then(&draws->own);
-        rank->group->config.spare_multiprocessors =
-            (int32_t)rig_below(&draws->own, gpu_of(rank)->device.multiprocessors);
-        const mmoe_status status = mmoe_forward(layer, &ready[(start + i) % BATCHES].call.forward);
-        if (status != MMOE_OK)
-            return rig_fail(rank, __FILE__, __LINE__, "call %d: %s: %s", first + i, mmoe_status_name(status),
-                            mmoe_last_error());
+        if (!ready_poison(rank, &own->ready[(start + i) % BATCHES]))
+            return false;
+    while (opened < count || left > 0) {
+        const bool closes = left > 0 && (opened == count || rig_below(order, 2) == 0);
+        const int which = closes ? (int)rig_below(order, left) : left;
+        const int batch = closes ? open[which] : (start + opened++) % BATCHES;
+        if (closes ? !make_call(rank, own, batch, true) : !open_batch(rank, own, batch))
+            return false;
+        left += closes ? -1 : 1;
+        open[which] = closes ? open[left] : batch;
     }
     for (int i = 0; i < count; i++)
-        if (!gpus_ready_compare(rank, &soak->batch[(start + i) % BATCHES], &ready[(start + i) % BATCHES], first + i))
-            return 0;
-    return count;
+        if (!ready_compare(rank, &own->ready[(start + i) % BATCHES], own->made))
+            return false;
+    return true;
+}
+
+static bool own_make(struct rig_rank *rank, const struct soak *soak, struct own *own) {
+    mmoe_layer_config config = soak->batch[0].layer;
+    for (int i = 0; i < LAYERS; i++) {
+        config.capacity_policy = i == 0 ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
+        config.capacity = i == 0 ? 0 : rank->world * rank->group->config.max_tokens * TOP_K;
+        RIG_TRY(rank, mmoe_layer_create(rank->group, &config, &own->layers[i]) == MMOE_OK, "%s", mmoe_last_error());
+    }
+    for (int i = 0; i < BATCHES; i++) {
+        RIG_TRY(rank, mmoe_saved_create(layer_of(own, i), soak->options[i].keep, &own->saved[i]) == MMOE_OK, "%s",
+                mmoe_last_error());
+        if (!ready_make(rank, &soak->batch[i], &soak->options[i], own->saved[i], &own->ready[i]))
+            return false;
+    }
+    return true;
+}
+
+static void own_free(struct rig_rank *rank, struct own *own) {
+    for (int i = 0; i < BATCHES; i++) {
+        ready_free(rank, &own->ready[i]);
+        mmoe_saved_destroy(&own->saved[i]);
+    }
+    for (int i = 0; i < LAYERS; i++)
+        mmoe_layer_destroy(&own->layers[i]);
 }
 
 static void soak_body(struct rig_rank *rank, void *context) {
     struct soak *soak = context;
-    struct gpus_ready ready[BATCHES];
-    struct draws draws = {rig_seed(821), rig_seed(822 + (uint64_t)rank->rank)};
-    mmoe_layer *layers[2];
-    mmoe_layer_config config = soak->batch[0].layer;
-    RIG_OK(rank, mmoe_layer_create(rank->group, &config, &layers[0]));
-    config.capacity_policy = MMOE_CAPACITY_FIXED;
-    config.capacity = rank->world * rank->group->config.max_tokens * TOP_K;
-    RIG_OK(rank, mmoe_layer_create(rank->group, &config, &layers[1]));
-    for (int i = 0; i < BATCHES; i++)
-        if (!gpus_ready_make(rank, &soak->batch[i], &ready[i]))
+    struct own own = {.draws = {rig_seed(821), rig_seed(822 + (uint64_t)rank->rank)}};
+    if (!own_make(rank, soak, &own))
+        return;
+    while (own.made < soak->calls)
+        if (!burst(rank, &own))
             return;
-    for (int call = 0; call < soak->calls && !rank->failed;)
-        call += burst(rank, soak, layers, ready, &draws, call);
-    RIG_EXPECT(rank, !rank->failed, "failed");
     RIG_OK(rank, mmoe_group_check(rank->group));
-    for (int i = 0; i < BATCHES; i++)
-        gpus_ready_free(rank, &ready[i]);
-    for (int i = 0; i < 2; i++)
-        mmoe_layer_destroy(&layers[i]);
+    own_free(rank, &own);
 }
 
 static void soak_of(int calls, int64_t most) {
-    for (int world = gpus_least(); world <= gpus_most; world *= 2) {
-        struct soak *soak = rig_shared(sizeof *soak);
-        struct rig_random random = rig_seed(830);
-        soak->calls = calls;
-        for (int i = 0; i < BATCHES; i++) {
-            int64_t tokens[MMOE_MAX_WORLD];
-            for (int r = 0; r < world; r++)
-                tokens[r] = rig_below(&random, 5) == 0 ? 0 : rig_below(&random, most + 1);
-            const enum rig_routing routing = (enum rig_routing)rig_below(&random, RIG_HOLES + 1);
-            soak->batch[i] = exact_batch_of(HIDDEN, INNER, 4 * world, TOP_K, world, tokens, routing, 840 + (uint64_t)i);
-            exact_batch_encode(&soak->batch[i], i);
-            rig_reference_of(&soak->batch[i]);
+    for
+        GPUS_EACH_WORLD(world) {
+            struct soak *soak = rig_shared(sizeof *soak);
+            struct rig_random random = rig_seed(830);
+            soak->calls = calls;
+            for (int i = 0; i < BATCHES; i++) {
+                int64_t tokens[MMOE_MAX_WORLD];
+                for (int r = 0; r < world; r++)
+                    tokens[r] = rig_below(&random, 5) == 0 ? 0 : rig_below(&random, most + 1);
+                const enum rig_routing routing = (enum rig_routing)rig_below(&random, RIG_HOLES + 1);
+                soak->batch[i] =
+                    exact_batch_of(HIDDEN, INNER, 4 * world, TOP_K, world, tokens, routing, 840 + (uint64_t)i);
+                exact_batch_encode(&soak->batch[i], i);
+                rig_reference_of(&soak->batch[i]);
+                soak->options[i] =
+                    (struct rig_options){.keep = (mmoe_keep)(i & 1), .accumulate = i & 2, .narrow_gradients = i & 4};
+            }
+            struct rig_world ranks = rig_world_for(soak->batch, BATCHES, gpus_kind);
+            ranks.seconds = 110 + (rig_simulated() ? calls : 0);
+            rig_world_run(&ranks, soak_body, soak);
+            for (int i = 0; i < BATCHES; i++)
+                rig_batch_free(&soak->batch[i]);
+            rig_shared_free(soak);
         }
-        struct rig_world ranks = rig_world_for(soak->batch, BATCHES, gpus_kind);
-        ranks.seconds = 110;
-        rig_world_run(&ranks, soak_body, soak);
-        for (int i = 0; i < BATCHES; i++)
-            rig_batch_free(&soak->batch[i]);
-        rig_shared_free(soak);
-    }
+}
+
+static int calls_of_environment(int otherwise) {
+    const char *calls = getenv("MMOE_TEST_CALLS");
+    return calls != NULL ? atoi(calls) : otherwise;
 }
 
 static void soak_of_10000_calls(void **state) {
     (void)state;
-    soak_of(10000, 300);
+    soak_of(calls_of_environment(10000), 300);
 }
 
 static void soak_of_fewer_calls(void **state) {
     (void)state;
-    soak_of(rig_scaled("calls", 2000, 60), rig_scaled("most tokens", 1500, 40));
+    soak_of(calls_of_environment(rig_scaled("calls", 2000, 48)), rig_scaled("most tokens", 1500, 40));
 }
 
 int main(void) {
