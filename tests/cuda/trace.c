@@ -107,22 +107,9 @@ static void tokens_in_pieces(void **state) {
     compare(&layer, 1, &tokens, RIG_UNIFORM, (struct comparison){.tracing = 1});
 }
 
-/* A GPU for each rank. */
-static int need_two(void **state) {
-    (void)state;
-    const char *name;
-    int cuda = 0;
-    while ((name = mmoe_backend(cuda, NULL, NULL)) != NULL && strcmp(name, "cuda") != 0)
-        cuda++;
-    if (mmoe_backend_device(cuda, 1) == NULL) {
-        print_message("not run: it needs two GPUs\n");
-        skip();
-    }
-    return 0;
-}
-
 static void two_ranks(void **state) {
     (void)state;
+    rig_need_gpus(2);
     const int64_t tokens[][2] = {{60, 90}, {40, 0}};
     mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
     compare(&layer, 2, tokens[0], RIG_UNIFORM, (struct comparison){.tracing = 3});
@@ -140,6 +127,7 @@ static void nothing_to_do(void **state) {
 
 static void a_full_trace(void **state) {
     (void)state;
+    rig_need_gpus(2);
     const int64_t tokens[] = {60, 90};
     mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
     compare(&layer, 2, tokens, RIG_UNIFORM, (struct comparison){.tracing = 3, .records = 1});
@@ -241,9 +229,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank),
         cmocka_unit_test(tokens_in_pieces),
-        cmocka_unit_test_setup(two_ranks, need_two),
+        cmocka_unit_test(two_ranks),
         cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test_setup(a_full_trace, need_two),
+        cmocka_unit_test(a_full_trace),
         cmocka_unit_test(refusals),
         cmocka_unit_test(no_memory_without_a_trace),
         cmocka_unit_test(names),

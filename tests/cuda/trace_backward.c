@@ -188,18 +188,9 @@ static void some_gradients(void **state) {
     compare(&layer, 1, &tokens, RIG_UNIFORM, (struct comparison){.tracing = 1, .records = USUAL, .options = none});
 }
 
-/* A GPU for each rank. */
-static int need_two(void **state) {
-    (void)state;
-    if (rig_count_gpus() < 2) {
-        print_message("not run: it needs two GPUs\n");
-        skip();
-    }
-    return 0;
-}
-
 static void two_ranks(void **state) {
     (void)state;
+    rig_need_gpus(2);
     const int64_t tokens[][2] = {{30, 45}, {20, 0}};
     const mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
     const struct rig_options redo = {.keep = MMOE_KEEP_PLAN}, kept = {.keep = MMOE_KEEP_ROWS, .narrow_gradients = true};
@@ -217,6 +208,7 @@ static void nothing_to_do(void **state) {
 
 static void a_full_trace(void **state) {
     (void)state;
+    rig_need_gpus(2);
     const int64_t tokens[] = {20, 30};
     const mmoe_layer_config layer = rig_layer(320, 128, 4, 2);
     compare(&layer, 2, tokens, RIG_UNIFORM, (struct comparison){.tracing = 3, .records = 2, .is_cut = true});
@@ -270,12 +262,8 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),
-        cmocka_unit_test(some_gradients),
-        cmocka_unit_test_setup(two_ranks, need_two),
-        cmocka_unit_test(nothing_to_do),
-        cmocka_unit_test_setup(a_full_trace, need_two),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(one_rank),      cmocka_unit_test(some_gradients), cmocka_unit_test(two_ranks),
+        cmocka_unit_test(nothing_to_do), cmocka_unit_test(a_full_trace),   cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

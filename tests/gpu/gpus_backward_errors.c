@@ -227,15 +227,16 @@ static void no_forward(mmoe_backward_args *args) {
 static void a_rank_refuses(void **state) {
     (void)state;
     static const struct failure failures[] = {
-        {.told = {"a layout that the backend refuses", MMOE_REFUSED, MMOE_UNSUPPORTED,
-                  "rank %1$d refused call %2$u: gate has stride[1] 65, expected a positive multiple of 8 on a GPU",
-                  "gate has stride[1] 65, expected a positive multiple of 8 on a GPU"},
+        {.told =
+             {"a layout that the backend refuses", MMOE_REFUSED, MMOE_UNSUPPORTED,
+              "rank {culprit} refused call {call}: gate has stride[1] 65, expected a positive multiple of 8 on a GPU",
+              "gate has stride[1] 65, expected a positive multiple of 8 on a GPU"},
          .spoil = odd_rows},
         {.told = {"an argument that the library refuses", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
-                  "rank %1$d refused call %2$u: dy has dims 3", "dy has dims 3"},
+                  "rank {culprit} refused call {call}: dy has dims 3", "dy has dims 3"},
          .spoil = no_gradient},
         {.told = {"no saved state", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
-                  "rank %1$d refused call %2$u: saved is NULL, expected the saved state of a forward",
+                  "rank {culprit} refused call {call}: saved is NULL, expected the saved state of a forward",
                   "saved is NULL, expected the saved state of a forward"},
          .spoil = no_forward},
     };
@@ -247,17 +248,21 @@ static void a_rank_refuses(void **state) {
 static void ranks_mean_different_calls(void **state) {
     (void)state;
     static const struct failure failures[] = {
-        {.told = {"a forward", MMOE_MISMATCH, MMOE_MISMATCH,
-                  "rank %1$d issued a forward of layer 0 where this rank issued a backward of layer 0 (call %2$u)",
-                  "rank 0 issued a backward of layer 0 where this rank issued a forward of layer 0 (call %2$u)"},
+        {.told =
+             {"a forward", MMOE_MISMATCH, MMOE_MISMATCH,
+              "rank {culprit} issued a forward of layer 0 where this rank issued a backward of layer 0 (call {call})",
+              "rank 0 issued a backward of layer 0 where this rank issued a forward of layer 0 (call {call})"},
          .forward = true},
-        {.told = {"another forward", MMOE_MISMATCH, MMOE_MISMATCH,
-                  "forward that this backward belongs to is %3$u on rank %1$d and %4$u on rank %5$d (call %2$u)",
-                  "forward that this backward belongs to is %4$u on rank 0 and %3$u on rank %5$d (call %2$u)"},
+        {.told =
+             {"another forward", MMOE_MISMATCH, MMOE_MISMATCH,
+              "forward that this backward belongs to is {call-1} on rank {culprit} and {call-2} on rank {rank} (call "
+              "{call})",
+              "forward that this backward belongs to is {call-2} on rank 0 and {call-1} on rank {rank} (call {call})"},
          .other_forward = true},
-        {.told = {"another layer", MMOE_MISMATCH, MMOE_MISMATCH,
-                  "rank %1$d issued a backward of layer 1 where this rank issued a backward of layer 0 (call %2$u)",
-                  "rank 0 issued a backward of layer 0 where this rank issued a backward of layer 1 (call %2$u)"},
+        {.told =
+             {"another layer", MMOE_MISMATCH, MMOE_MISMATCH,
+              "rank {culprit} issued a backward of layer 1 where this rank issued a backward of layer 0 (call {call})",
+              "rank 0 issued a backward of layer 0 where this rank issued a backward of layer 1 (call {call})"},
          .other_layer = true},
         {.told = {"other things kept", MMOE_MISMATCH, MMOE_MISMATCH,
                   "recompute, which is 1 when the saved state keeps no rows, is ",
@@ -283,7 +288,7 @@ static void all_to_one(struct rig_batch *batch, int culprit) {
 static void the_forward_has_failed(void **state) {
     (void)state;
     static const char no_forward_text[] =
-        "the forward that backward %2$u belongs to failed, expected one that went well";
+        "the forward that backward {call} belongs to failed, expected one that went well";
     for
         GPUS_EACH_WORLD(world) {
             char text[100];
@@ -294,7 +299,7 @@ static void the_forward_has_failed(void **state) {
                           no_forward_text},
                  .spoil_batch = bad_id,
                  .forward_told = {"a refused forward", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
-                                  "rank %1$d refused call %2$u: ids at token 3, slot 1 is 1000",
+                                  "rank {culprit} refused call {call}: ids at token 3, slot 1 is 1000",
                                   "ids at token 3, slot 1 is 1000"}},
                 {.told = {"the backward of a forward with too many rows", MMOE_CAPACITY, MMOE_CAPACITY, text, text},
                  .spoil_batch = all_to_one,

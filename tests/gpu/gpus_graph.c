@@ -206,12 +206,12 @@ struct failing {
 };
 
 static const char over_text[] = "expected at most its capacity",
-                  no_forward_text[] = "the forward that backward %2$u belongs to failed, expected one that went well";
+                  no_forward_text[] = "the forward that backward {call} belongs to failed, expected one that went well";
 
 static const struct gpus_failure too_many[] = {{"too many rows", MMOE_CAPACITY, MMOE_CAPACITY, over_text, over_text},
                                                {"their backward", MMOE_CAPACITY, MMOE_CAPACITY, over_text, over_text}};
 static const struct gpus_failure bad_id[] = {
-    {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT, "rank %1$d refused call %2$u: ids at token 1, slot 0 is -5",
+    {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT, "rank {culprit} refused call {call}: ids at token 1, slot 0 is -5",
      "ids at token 1, slot 0 is -5"},
     {"its backward", MMOE_REFUSED, MMOE_REFUSED, no_forward_text, no_forward_text}};
 

@@ -1,10 +1,17 @@
 /* Operands on a device; see device.h. */
 #include "rig/device.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* cmocka needs the headers above first */
+#include <cmocka.h>
 
 #include "cuda/state.h"
 
@@ -165,6 +172,17 @@ int rig_count_gpus(void) {
     if (id == 0)
         _exit(count_gpus());
     return id > 0 && waitpid(id, &status, 0) == id && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+void rig_need_gpus(int count) {
+    const char *name;
+    int cuda = 0;
+    while ((name = mmoe_backend(cuda, NULL, NULL)) != NULL && strcmp(name, "cuda") != 0)
+        cuda++;
+    if (mmoe_backend_device(cuda, count - 1) == NULL) {
+        print_message("not run: it needs %d GPUs\n", count);
+        skip();
+    }
 }
 
 bool rig_simulated(void) {

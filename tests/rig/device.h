@@ -28,6 +28,10 @@ bool rig_poison_scratch(struct rig_rank *rank, int poison);
  * was started is of no use to ranks that are forked later. */
 int rig_count_gpus(void);
 
+/* By a test: skips it, and says so, where there are fewer GPUs. In this process, which may use its driver already. (A
+ * set-up that skips counts as failed.) */
+void rig_need_gpus(int count);
+
 /* Whether the GPUs are simulated ones: their driver is named by the environment. */
 bool rig_simulated(void);
 
