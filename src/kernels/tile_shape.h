@@ -23,7 +23,7 @@
 #define EMPTY_OFFSET (FULL_OFFSET + 8 * STAGES)
 #define PREFETCH_OFFSET (EMPTY_OFFSET + 8 * STAGES) /* a barrier a piece, for what an epilogue reads */
 #define ALL_LOADED_OFFSET (PREFETCH_OFFSET + 8 * CONSUMER_WARPS * PIECES) /* a barrier */
-#define DGATE_UP_GIVEN_OFFSET (ALL_LOADED_OFFSET + 8) /* barriers of mm_dgate_up */
+#define DGATE_UP_GIVEN_OFFSET (ALL_LOADED_OFFSET + 8)                     /* barriers of mm_dgate_up */
 #define GEMM_SMEM_BYTES (DGATE_UP_GIVEN_OFFSET + 8 * (TILE_COLUMNS / 64))
 
 #endif

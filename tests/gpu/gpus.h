@@ -32,8 +32,8 @@ void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens);
 /* Batches one after another on one layer, as gpus_kind says. */
 void gpus_run(struct rig_batch *batches, int count, const struct rig_options *options);
 
-/* A call that the last rank, the culprit, makes fail, as the ranks are told. In the texts {culprit} and {rank} stand for
- * that rank and this one, {call}, {call-1} and {call-2} for the number of the call and of those before. */
+/* A call that the last rank, the culprit, makes fail, as the ranks are told. In the texts {culprit} and {rank} stand
+ * for that rank and this one, {call}, {call-1} and {call-2} for the number of the call and of those before. */
 struct gpus_failure {
     const char *name;
     mmoe_status others, own;

@@ -211,8 +211,8 @@ static const char over_text[] = "expected at most its capacity",
 static const struct gpus_failure too_many[] = {{"too many rows", MMOE_CAPACITY, MMOE_CAPACITY, over_text, over_text},
                                                {"their backward", MMOE_CAPACITY, MMOE_CAPACITY, over_text, over_text}};
 static const struct gpus_failure bad_id[] = {
-    {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT, "rank {culprit} refused call {call}: ids at token 1, slot 0 is -5",
-     "ids at token 1, slot 0 is -5"},
+    {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+     "rank {culprit} refused call {call}: ids at token 1, slot 0 is -5", "ids at token 1, slot 0 is -5"},
     {"its backward", MMOE_REFUSED, MMOE_REFUSED, no_forward_text, no_forward_text}};
 
 static void failing_body(struct rig_rank *rank, void *context) {
