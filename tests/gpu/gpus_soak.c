@@ -147,19 +147,19 @@ static void soak_of(int calls, int64_t most) {
         }
 }
 
-static int calls_of_environment(int otherwise) {
+static int calls_wanted(int full, int small) {
     const char *calls = getenv("MMOE_TEST_CALLS");
-    return calls != NULL ? atoi(calls) : otherwise;
+    return calls != NULL ? atoi(calls) : rig_scaled("calls", full, small);
 }
 
 static void soak_of_10000_calls(void **state) {
     (void)state;
-    soak_of(calls_of_environment(10000), 300);
+    soak_of(calls_wanted(10000, 10000), 300);
 }
 
 static void soak_of_fewer_calls(void **state) {
     (void)state;
-    soak_of(calls_of_environment(rig_scaled("calls", 2000, 48)), rig_scaled("most tokens", 1500, 40));
+    soak_of(calls_wanted(2000, 48), rig_scaled("most tokens", 1500, 40));
 }
 
 int main(void) {
