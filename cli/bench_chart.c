@@ -73,10 +73,10 @@ static int command_chart(const json_t *record, const char *path, struct chart *c
 }
 
 static void case_label(const json_t *one, const char *call, char *label, size_t bytes) {
-    snprintf(label, bytes, "%.0f / %.0f, %.0f experts, top-%.0f, %.0f tokens a rank, routing %s: %s",
+    snprintf(label, bytes, "%.0f / %.0f, %.0f experts, top-%.0f, %.0f tokens a rank, routing %s%s: %s",
              number(one, "hidden", NULL, NULL), number(one, "intermediate", NULL, NULL),
              number(one, "experts", NULL, NULL), number(one, "top_k", NULL, NULL), number(one, "tokens", NULL, NULL),
-             text(one, "routing", NULL), call);
+             text(one, "routing", NULL), number(one, "world", NULL, NULL) == 1 ? ", one GPU" : "", call);
 }
 
 /* A case of one GPU: forward and backward. */
@@ -94,14 +94,24 @@ static int add_layer(struct chart *chart, const char *path, const json_t *one) {
     return code;
 }
 
-/* A case of several GPUs: the forward. */
-static int add_parallel(struct chart *chart, const char *path, const json_t *one) {
+/* One direction of a case of several GPUs; `measured` has its variants. */
+static int add_direction(struct chart *chart, const char *path, const json_t *one, const json_t *measured,
+                         const char *call, const char *ours) {
     char label[128];
-    const double values[CHART_SERIES] = {number(one, "variants", "ours, fixed", "milliseconds"),
-                                         number(one, "variants", "unfused", "milliseconds"),
-                                         number(one, "variants", "dense", "milliseconds")};
-    case_label(one, "forward", label, sizeof label);
+    const double values[CHART_SERIES] = {number(measured, "variants", ours, "milliseconds"),
+                                         number(measured, "variants", "unfused", "milliseconds"),
+                                         number(measured, "variants", "dense", "milliseconds")};
+    case_label(one, call, label, sizeof label);
     return add_group(chart, path, label, values);
+}
+
+/* A case of several GPUs: what was measured of it. */
+static int add_parallel(struct chart *chart, const char *path, const json_t *one) {
+    const json_t *backward = json_object_get(one, "backward");
+    int code = 0;
+    if (!backward || json_object_get(one, "variants"))
+        code = add_direction(chart, path, one, one, "forward", "ours, fixed");
+    return code || !backward ? code : add_direction(chart, path, one, backward, "backward", "ours, rows kept");
 }
 
 /* Benchmarks of a GPU. */
