@@ -3,134 +3,10 @@
  *
  *     fused_failures [SCHEDULES [FIRST_SEED]] */
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <set>
-#include <string>
 
-#include "group.h"
+#include "story.h"
 
 namespace {
-
-const int64_t TOKENS = 6, TOP_K = 2, EXPERTS_A_RANK = 2;
-const uint16_t NOT_A_NUMBER = 0x7fc0;
-const uint64_t SECOND = 1000ull * 1000 * 1000;
-
-std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-std::string text(const char *format, ...) {
-    char line[300];
-    va_list arguments;
-    va_start(arguments, format);
-    std::vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    return line;
-}
-
-/* A group, and the first thing that is not as it should be. */
-class story {
-  public:
-    story(unsigned world, uint64_t seed, const group_options &options = {})
-        : ranks(world), layer(make_layer(64, 64, EXPERTS_A_RANK * world, TOP_K, true, seed)),
-          group(layer, options_of(world, seed, options), machine_of(world, seed)), draws(rig_seed(seed)) {}
-
-    /* Tokens whose slots go round all experts, so that every rank has rows for every other. */
-    fused_batch batch() {
-        fused_batch b = make_batch(layer, std::vector<int64_t>(ranks, TOKENS), RIG_UNIFORM, rig_next(&draws));
-        for (size_t slot = 0; slot < b.ids.size(); slot++)
-            b.ids[slot] = (int64_t)slot % layer.experts;
-        return b;
-    }
-
-    size_t prepare(const fused_batch &b) { return group.prepare(b, draws.state % 2 == 0 ? 0xff : 0x7f); }
-
-    /* With growing capacity mm_forward is launched early; in some schedules. */
-    void launch(size_t number, unsigned rank) {
-        const bool early = draws.state % 3 > 0;
-        group.launch(number, rank, OPEN, PLACE);
-        group.launch(number, rank, early ? FORWARD_IF_ROOM : FORWARD, early ? FORWARD_IF_ROOM : FORWARD);
-    }
-    /* Prepared and launched everywhere, and run to the end. */
-    size_t call(const fused_batch &b) {
-        const size_t number = prepare(b);
-        group.launch_all(number);
-        finish();
-        return number;
-    }
-    void finish() { note(group.finish()); }
-    /* Without any wait for a time to pass. */
-    void finish_at_once() {
-        const sim::state state = group.machine().run();
-        if (state == sim::state::faulted)
-            note(sim::describe(group.machine().reports().front()));
-        expect(state == sim::state::idle, "the calls did not end at once");
-    }
-
-    void expect(bool so, const std::string &what) {
-        if (!so)
-            note(what);
-    }
-    void expect_good(size_t call, const fused_batch &b) { note(wrong.empty() ? group.check_good(call, b) : ""); }
-    void expect_failed(size_t call, unsigned rank, call_outcome outcome, unsigned by) {
-        const call_told told = group.told(call, rank);
-        expect(told.ended == call + 1 && told.failed.call == call + 1 && told.failed.outcome == (uint32_t)outcome &&
-                   told.failed.rank == by,
-               text("call %zu on rank %u: told of call %u, failed call %u, outcome %u by rank %u, expected %d by %u",
-                    call + 1, rank, told.ended, told.failed.call, told.failed.outcome, told.failed.rank, outcome, by));
-        expect_nan(call, rank);
-    }
-    void expect_nan(size_t call, unsigned rank) {
-        bool untouched;
-        for (const uint16_t value : group.y(call, rank, &untouched))
-            expect(value == NOT_A_NUMBER, text("y of the failed call %zu on rank %u is not NaN", call + 1, rank));
-        expect(untouched, "memory between elements of y was written");
-    }
-    /* Stopped by any rank, which says why. */
-    void expect_stopped(size_t call, unsigned rank, uint32_t in_call, call_step step, unsigned culprit) {
-        const call_told told = group.told(call, rank);
-        expect_failed(call, rank, CALL_STOPPED, told.failed.rank);
-        expect(told.stop.call == in_call && told.stop.step == (uint32_t)step && told.stop.culprit == culprit,
-               text("call %zu on rank %u: stopped by rank %u in call %u at step %u because of rank %u, expected call "
-                    "%u, step %d, rank %u",
-                    call + 1, rank, told.failed.rank, told.stop.call, told.stop.step, told.stop.culprit, in_call, step,
-                    culprit));
-    }
-
-    const unsigned ranks;
-    const fused_layer layer;
-    fused_group group;
-    std::string wrong;
-
-    /* The first fault counts. */
-    void note(const std::string &fault) {
-        if (wrong.empty())
-            wrong = fault;
-    }
-
-  private:
-    static group_options options_of(unsigned world, uint64_t seed, group_options options) {
-        options.world = world;
-        options.max_tokens = TOKENS;
-        options.chunks = 1;
-        options.ctas = {1 + (unsigned)(seed % 3), 2};
-        options.layout = (y_layout)(seed % 4);
-        options.programmatic = seed % 2 == 0;
-        return options;
-    }
-    static sim::options machine_of(unsigned world, uint64_t seed) {
-        sim::options options;
-        options.seed = seed;
-        options.devices = world;
-        options.multiprocessors = 1 + (unsigned)(seed % 3);
-        options.check_order = seed % 2 == 0 || seed % 3 == 0;
-        return options;
-    }
-
-    rig_random draws;
-};
 
 /* ---- The group stays whole ---- */
 
@@ -345,58 +221,29 @@ void a_host_gives_up(story &s) {
         s.expect_stopped(next, r, 2, CALL_GAVE_UP, quitter);
 }
 
-struct named_story {
-    const char *name;
-    void (*tell)(story &s);
-    unsigned least_world;
-    uint32_t capacity;
-    bool drop;
-};
-
-const named_story STORIES[] = {
-    {"an id is bad", an_id_is_bad, 1, PLAN_NO_CAPACITY, false},
-    {"several ranks refuse", several_refuse, 2, PLAN_NO_CAPACITY, false},
-    {"a host refuses", a_host_refuses, 1, PLAN_NO_CAPACITY, false},
-    {"calls differ", calls_differ, 2, PLAN_NO_CAPACITY, false},
-    {"capacity is exceeded", capacity_is_exceeded, 2, CAPACITY, false},
-    {"rows are dropped", rows_are_dropped, 1, CAPACITY - 3, true},
-    {"a rank never comes", a_rank_never_comes, 2, PLAN_NO_CAPACITY, false},
-    {"a rank dies in a call", a_rank_dies_in_a_call, 2, PLAN_NO_CAPACITY, false},
-    {"a rank brings no tokens", a_rank_brings_no_tokens, 2, PLAN_NO_CAPACITY, false},
-    {"blame goes down the line", blame_goes_down_the_line, 3, PLAN_NO_CAPACITY, false},
-    {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, PLAN_NO_CAPACITY, false},
-    {"a host gives up", a_host_gives_up, 2, PLAN_NO_CAPACITY, false},
-};
-
-bool holds(const named_story &what, unsigned world, uint64_t seed, std::set<uint64_t> *schedules) {
+group_options with_capacity(uint32_t capacity, bool drop) {
     group_options options;
-    options.capacity = what.capacity;
-    options.drop = what.drop;
-    options.arrive_ns = 600 * SECOND;
-    options.progress_ns = 30 * SECOND;
-    story s(world, seed, options);
-    what.tell(s);
-    schedules->insert(s.group.machine().counters().trace);
-    if (!s.wrong.empty())
-        std::printf("%s, W %u, seed %llu: %s\n", what.name, world, (unsigned long long)seed, s.wrong.c_str());
-    return s.wrong.empty();
+    options.capacity = capacity;
+    options.drop = drop;
+    return options;
 }
 
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 1 : 6;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
-    static const unsigned worlds[] = {2, 4, 1, 2, 3, 2};
-    std::set<uint64_t> schedules;
-    unsigned failed = 0;
-    for (const named_story &what : STORIES)
-        for (uint64_t seed = first; seed < first + seeds; seed++) {
-            const unsigned world = worlds[seed % 6];
-            failed += !holds(what, world < what.least_world ? what.least_world : world, seed, &schedules);
-        }
-    std::printf("%zu schedules tried: %u failed\n", schedules.size(), failed);
-    return failed > 0;
+    const std::vector<named_story> stories = {
+        {"an id is bad", an_id_is_bad, 1, {}},
+        {"several ranks refuse", several_refuse, 2, {}},
+        {"a host refuses", a_host_refuses, 1, {}},
+        {"calls differ", calls_differ, 2, {}},
+        {"capacity is exceeded", capacity_is_exceeded, 2, with_capacity(CAPACITY, false)},
+        {"rows are dropped", rows_are_dropped, 1, with_capacity(CAPACITY - 3, true)},
+        {"a rank never comes", a_rank_never_comes, 2, {}},
+        {"a rank dies in a call", a_rank_dies_in_a_call, 2, {}},
+        {"a rank brings no tokens", a_rank_brings_no_tokens, 2, {}},
+        {"blame goes down the line", blame_goes_down_the_line, 3, {}},
+        {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, {}},
+        {"a host gives up", a_host_gives_up, 2, {}},
+    };
+    return tell_all(stories, 4, count, arguments);
 }

@@ -15,13 +15,6 @@ namespace {
 /* A gate whose sigmoid is 1 in fp32: silu(32) = 32. */
 const double OPEN_GATE = 32;
 
-std::vector<double> wide(const std::vector<uint16_t> &values) {
-    std::vector<double> all;
-    for (const uint16_t value : values)
-        all.push_back(from_bf16(value));
-    return all;
-}
-
 std::vector<uint16_t> random_values(size_t count, double deviation, rig_random *random) {
     std::vector<uint16_t> values(count);
     for (uint16_t &value : values)
@@ -40,6 +33,13 @@ std::vector<uint16_t> sparse_rows(size_t rows, int64_t columns, double value, ri
 }
 
 } // namespace
+
+std::vector<double> wide(const std::vector<uint16_t> &values) {
+    std::vector<double> all;
+    for (const uint16_t value : values)
+        all.push_back(from_bf16(value));
+    return all;
+}
 
 double from_bf16(uint16_t value) {
     const uint32_t bits = (uint32_t)value << 16;
@@ -84,7 +84,7 @@ int64_t fused_batch::first(unsigned rank) const {
 
 fused_batch make_batch(const fused_layer &layer, const std::vector<int64_t> &tokens, rig_routing routing,
                        uint64_t seed) {
-    fused_batch batch = {tokens, {}, {}, {}};
+    fused_batch batch = {tokens, {}, {}, {}, {}};
     rig_random random = rig_seed(seed);
     const int64_t total = batch.total(), slots = total * layer.top_k;
     batch.x = random_values((size_t)(total * layer.hidden), 1, &random);
@@ -96,6 +96,9 @@ fused_batch make_batch(const fused_layer &layer, const std::vector<int64_t> &tok
     /* Positive, so that the slots of an expert that a token names twice don't cancel. */
     for (int64_t slot = 0; slot < slots; slot++)
         batch.weights.push_back(layer.exact ? (float)(1 + rig_below(&random, 3)) : (float)(0.1 + rig_uniform(&random)));
+    batch.dy = random_values((size_t)(total * layer.hidden), 1, &random);
+    for (size_t i = 0; layer.exact && i < batch.dy.size(); i++)
+        batch.dy[i] = to_bf16((double)rig_below(&random, 3) - 1);
     return batch;
 }
 
@@ -115,6 +118,29 @@ std::vector<double> oracle_of(const fused_layer &layer, const fused_batch &batch
     return y;
 }
 
-double relative_error(const std::vector<uint16_t> &values, const std::vector<double> &reference) {
-    return oracle_relative_error(wide(values).data(), reference.data(), (int64_t)reference.size());
+fused_gradients oracle_gradients(const fused_layer &layer, const fused_batch &batch) {
+    const oracle_layer shape = {batch.total(), layer.hidden, layer.intermediate, layer.experts, layer.top_k, 0,
+                                layer.limit};
+    const std::vector<double> weights(batch.weights.begin(), batch.weights.end());
+    fused_gradients made;
+    made.of[DX].resize(batch.x.size());
+    made.of[DWEIGHTS].resize(batch.weights.size());
+    for (const gradient which : {DGATE, DUP, DDOWN})
+        made.of[which].resize(layer.gate.size());
+    if (oracle_backward(&shape, wide(batch.x).data(), batch.ids.data(), weights.data(), wide(layer.gate).data(),
+                        wide(layer.up).data(), wide(layer.down).data(), wide(batch.dy).data(), made.of[DX].data(),
+                        made.of[DWEIGHTS].data(), made.of[DGATE].data(), made.of[DUP].data(),
+                        made.of[DDOWN].data()) != 0) {
+        std::puts("no memory for the oracle");
+        std::exit(1);
+    }
+    for (std::vector<double> &values : made.of)
+        for (double &value : values)
+            if (layer.exact)
+                value = std::nearbyint(value * OPEN_GATE) / OPEN_GATE + 0.0; /* as for y */
+    return made;
+}
+
+double relative_error(const std::vector<double> &values, const std::vector<double> &reference) {
+    return oracle_relative_error(values.data(), reference.data(), (int64_t)reference.size());
 }

@@ -24,6 +24,7 @@ struct fused_batch {
     std::vector<uint16_t> x;     /* [N,H] bf16 */
     std::vector<int64_t> ids;    /* [N,K] */
     std::vector<float> weights;  /* [N,K] */
+    std::vector<uint16_t> dy;    /* [N,H] bf16 */
 
     int64_t first(unsigned rank) const; /* number of the rank's first token; of the number of ranks: N */
     int64_t total() const { return first((unsigned)tokens.size()); }
@@ -35,10 +36,21 @@ fused_batch make_batch(const fused_layer &layer, const std::vector<int64_t> &tok
 /* [N,H], and for each row of [N,K] that is used its gate and up, [N,K,I]. */
 std::vector<double> oracle_of(const fused_layer &layer, const fused_batch &batch);
 
+/* Outputs of a backward: [N,H], [N,K], [E,I,H] twice, [E,H,I]. */
+enum gradient { DX, DWEIGHTS, DGATE, DUP, DDOWN, GRADIENTS };
+
+struct fused_gradients {
+    std::vector<double> of[GRADIENTS];
+};
+
+/* Of an exact layer all are exact but the first column of dx, where rows are so large that they are rounded. */
+fused_gradients oracle_gradients(const fused_layer &layer, const fused_batch &batch);
+
 double from_bf16(uint16_t value);
 uint16_t to_bf16(double value);
 
-/* Of bf16 values against the oracle's (Frobenius); NaN when one of them is NaN. */
-double relative_error(const std::vector<uint16_t> &values, const std::vector<double> &reference);
+/* Of values against the oracle's (Frobenius); NaN when one of them is NaN. */
+double relative_error(const std::vector<double> &values, const std::vector<double> &reference);
+std::vector<double> wide(const std::vector<uint16_t> &values);
 
 #endif
