@@ -67,6 +67,7 @@ static void b28_one_bit_pattern(void **state) {
 /* A batch, and once more: the first one has been run in the plainest form, and is right. */
 struct pair {
     struct rig_batch plain, other;
+    float *gradients[3]; /* copies of the plain one's dgate, dup, ddown */
 };
 
 static struct pair pair_make(int world) {
@@ -74,13 +75,22 @@ static struct pair pair_make(int world) {
     const mmoe_layer_config layer = rig_layer(64, 64, 2 * world, 2);
     gpus_uneven_tokens(world, 21, tokens);
     struct pair pair = {rig_batch_make(&layer, world, tokens, RIG_HOLES, 750),
-                        rig_batch_make(&layer, world, tokens, RIG_HOLES, 750)};
+                        rig_batch_make(&layer, world, tokens, RIG_HOLES, 750),
+                        {NULL}};
     gpus_run(&pair.plain, 1, &keep_plan);
     rig_compare(&pair.plain, &keep_plan, RIG_BOUND);
+    const float *gradients[] = {pair.plain.dgate, pair.plain.dup, pair.plain.ddown};
+    const size_t bytes = (size_t)rig_batch_stack(&pair.plain) * sizeof *gradients[0];
+    for (int i = 0; i < COUNT(gradients); i++) {
+        pair.gradients[i] = malloc(bytes);
+        memcpy(pair.gradients[i], gradients[i], bytes);
+    }
     return pair;
 }
 
 static void pair_free(struct pair *pair) {
+    for (int i = 0; i < COUNT(pair->gradients); i++)
+        free(pair->gradients[i]);
     rig_batch_free(&pair->plain);
     rig_batch_free(&pair->other);
 }
@@ -96,13 +106,13 @@ static float in_form(float gradient, float start, const struct rig_options *opti
     return options->narrow_gradients ? mm_bf16_to_float(mm_bf16_from_float(sum)) : sum;
 }
 
-/* An expert without rows keeps its bits, where a sum of nothing would be 0. */
-static void gradients_in_form(struct rig_batch *batch, const struct rig_options *options) {
-    float *gradients[] = {batch->dgate, batch->dup, batch->ddown};
-    const int64_t stack = rig_batch_stack(batch);
+/* What the plain batch would have in another form. */
+static void put_in_form(struct pair *pair, const struct rig_options *options) {
+    float *gradients[] = {pair->plain.dgate, pair->plain.dup, pair->plain.ddown};
+    const int64_t stack = rig_batch_stack(&pair->plain);
     for (int i = 0; i < COUNT(gradients); i++)
         for (int64_t j = 0; j < stack; j++)
-            gradients[i][j] = in_form(gradients[i][j], batch->start[i * stack + j], options);
+            gradients[i][j] = in_form(pair->gradients[i][j], pair->plain.start[i * stack + j], options);
 }
 
 /* Gradients of weights in bf16 are those of fp32, rounded once. */
@@ -110,16 +120,19 @@ static void forms_of_gradients(void **state) {
     (void)state;
     gpus_two_at_small_size();
     for
-        GPUS_EACH_WORLD(world)
-    for (int form = 1; form < 4; form++) {
-        struct pair pair = pair_make(world);
-        const struct rig_options options = {
-            .keep = (mmoe_keep)(form % 2), .narrow_gradients = form & 1, .accumulate = form & 2, .halves = form == 2};
-        gradients_in_form(&pair.plain, &options);
-        expect_same(&pair, &options, "gradients of weights in another form");
-        rig_compare(&pair.other, &options, RIG_BOUND);
-        pair_free(&pair);
-    }
+        GPUS_EACH_WORLD(world) {
+            struct pair pair = pair_make(world);
+            for (int form = 1; form < 4; form++) {
+                const struct rig_options options = {.keep = (mmoe_keep)(form % 2),
+                                                    .narrow_gradients = form & 1,
+                                                    .accumulate = form & 2,
+                                                    .halves = form == 2};
+                put_in_form(&pair, &options);
+                expect_same(&pair, &options, "gradients of weights in another form");
+                rig_compare(&pair.other, &options, RIG_BOUND);
+            }
+            pair_free(&pair);
+        }
 }
 
 /* ---- Gradients that are left out ---- */
