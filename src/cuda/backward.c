@@ -71,6 +71,7 @@ static void describe(struct mm_cuda_call *call, const mmoe_backward_args *args) 
     call->up = &args->up;
     call->down = &args->down;
     call->recompute = args->saved->keep == MMOE_KEEP_PLAN;
+    call->wants_weights = mm_wanted(&args->dgate) || mm_wanted(&args->dup) || mm_wanted(&args->ddown);
     mm_cuda_bring(call, &args->dy, call->cuda->layout.dy);
     if (call->recompute) {
         mm_cuda_bring(call, &args->x, call->cuda->layout.x);
@@ -111,7 +112,7 @@ static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *
     mmoe_status status = mm_cuda_wgrads_of(call, args, &wgrads);
     mm_cuda_wgrads_in_call(call, args, &wgrads);
     if (status == MMOE_OK) {
-        status = mm_cuda_fused_backward(call, args);
+        status = mm_cuda_fused_backward(call);
     }
     if (status == MMOE_OK) {
         status = mm_cuda_phase_ends(call, &call->report.seconds_fused);

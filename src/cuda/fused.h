@@ -21,7 +21,7 @@ mmoe_status mm_cuda_resume_plan(const struct mm_cuda_call *call, const mmoe_back
 
 /* Rows come to call->dy (and call->x, with gate and up to call->gate_up, when call->recompute); their gradients go to
  * call->dgrad, w*h to call->h, and results to the ranks. */
-mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backward_args *args);
+mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call);
 
 /* The results of this rank's tokens, and the end of the call. */
 mmoe_status mm_cuda_end_backward(const struct mm_cuda_call *call, const mmoe_backward_args *args);

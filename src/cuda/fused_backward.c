@@ -24,10 +24,6 @@ mmoe_status mm_cuda_resume_plan(const struct mm_cuda_call *call, const mmoe_back
 
 /* ---- Rows ---- */
 
-static bool wants_weights(const mmoe_backward_args *args) {
-    return mm_wanted(&args->dgate) || mm_wanted(&args->dup) || mm_wanted(&args->ddown);
-}
-
 static mmoe_status map_pools(const struct mm_cuda_call *call, struct backward_params *params) {
     enum { BLOCK = TILE_ROWS, PIECE = 16 };
     const struct mm_wanted_map maps[] = {
@@ -66,7 +62,7 @@ static mmoe_status map_weights(struct mm_cuda_call *call, struct backward_params
     return status;
 }
 
-mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backward_args *args) {
+mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call) {
     const mm_cu_pointer rows[] = {call->dy, call->x};
     struct backward_params params = {
         .call = mm_cuda_fused_call(call, rows),
@@ -74,7 +70,7 @@ mmoe_status mm_cuda_fused_backward(struct mm_cuda_call *call, const mmoe_backwar
         .part_rows = call->pool_rows,
         .dw = call->cuda->layout.dw,
         .redo = call->recompute,
-        .wants_weights = wants_weights(args),
+        .wants_weights = call->wants_weights,
     };
     params.call.trace = mm_cuda_trace_part(call, MM_TRACE_ROWS, 0);
     mmoe_status status = map_pools(call, &params);

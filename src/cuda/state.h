@@ -107,6 +107,7 @@ struct mm_cuda_call {
     const mmoe_tensor *gate, *up, *down;                   /* the weights */
     int64_t maps_used;                                     /* of weight_maps */
     bool recompute;                                        /* backward: x and gate and up were not kept */
+    bool wants_weights;                                    /* backward: gradients of weights are wanted */
 
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
     char earlier_text[MM_ERROR_BYTES];

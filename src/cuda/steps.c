@@ -1,4 +1,6 @@
 /* What every call does: its beginning, launches, phases, the report. */
+#include <stddef.h>
+
 #include "base/clock.h"
 #include "cuda/listen.h"
 #include "cuda/state.h"
@@ -49,27 +51,52 @@ static mmoe_status read_phases(struct mm_cuda_call *call) {
     return status;
 }
 
+/* The ranks that want results of their rows, and their dw, a bit each. */
+struct wishes {
+    uint64_t rows, dw;
+};
+
+_Static_assert(offsetof(struct call_state, wants_dw) == offsetof(struct call_state, wants_dx) + sizeof(uint64_t),
+               "wishes lie side by side");
+
+/* After the call's end. */
+static mmoe_status read_wishes(const struct mm_cuda_call *call, struct wishes *wishes) {
+    if (call->kind == MM_CALL_FORWARD) {
+        *wishes = (struct wishes){.rows = UINT64_MAX};
+        return MMOE_OK;
+    }
+    const mm_cu_pointer from = (mm_cu_pointer)(uintptr_t)&call->cuda->workspace.state->wants_dx;
+    return mm_copy_to_host(call->gpu, wishes, from, sizeof *wishes, call->stream, "reading what ranks wanted");
+}
+
 /* Each token that peers own is pulled once for each slot that the call fills, with its first row; each row of theirs
- * goes back, and in a backward its dw. A forward tells all ranks ids and weights. */
-static void count_traffic(const struct mm_cuda_call *call, const mmoe_plan *plan, mmoe_report *report) {
+ * goes back, and in a backward its dw, where it is wanted. A forward tells all ranks ids and weights. */
+static void count_traffic(const struct mm_cuda_call *call, const mmoe_plan *plan, const struct wishes *wishes,
+                          mmoe_report *report) {
     const int64_t bytes = (int64_t)call->hidden * (int64_t)sizeof(uint16_t);
-    const bool forward = call->kind == MM_CALL_FORWARD;
+    const bool pulls = call->wants_weights || wishes->rows != 0 || wishes->dw != 0;
     for (int64_t row = 0; row < plan->padded_rows; row++) {
-        if (plan->row_source[row] >= 0 && plan->row_source[row] != plan->rank) {
-            report->bytes_pulled += plan->row_primary[row] == row ? call->slot_count * bytes : 0;
-            report->bytes_pushed += bytes + (forward ? 0 : (int64_t)sizeof(float));
+        const int source = plan->row_source[row];
+        if (source >= 0 && source != plan->rank) {
+            report->bytes_pulled += pulls && plan->row_primary[row] == row ? call->slot_count * bytes : 0;
+            report->bytes_pushed += (wishes->rows >> source & 1) != 0 ? bytes : 0;
+            report->bytes_pushed += (wishes->dw >> source & 1) != 0 ? (int64_t)sizeof(float) : 0;
         }
     }
-    const int64_t slot = forward ? sizeof(int32_t) + sizeof(float) : 0;
+    const int64_t slot = call->kind == MM_CALL_FORWARD ? sizeof(int32_t) + sizeof(float) : 0;
     report->bytes_pushed += (plan->world - 1) * (int64_t)call->tokens * call->top_k * slot;
 }
 
 mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report) {
     const mmoe_plan *plan;
+    struct wishes wishes;
     mmoe_status status = read_phases(call);
     call->report.seconds_total = mm_now() - call->started;
     if (status == MMOE_OK) {
         status = mm_cuda_plan_view(call->gpu, call->plan, &plan);
+    }
+    if (status == MMOE_OK) {
+        status = read_wishes(call, &wishes);
     }
     if (status != MMOE_OK) {
         return status;
@@ -78,7 +105,7 @@ mmoe_status mm_cuda_report(struct mm_cuda_call *call, mmoe_report *report) {
     call->report.rows = plan->rows;
     call->report.padded_rows = plan->padded_rows;
     call->report.dropped = plan->slots_dropped;
-    count_traffic(call, plan, &call->report);
+    count_traffic(call, plan, &wishes, &call->report);
     *report = call->report;
     return MMOE_OK;
 }
