@@ -1,6 +1,4 @@
 /* Ids and weights; see routing.h. */
-#include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "cpu/routing.h"
@@ -17,10 +15,10 @@ mmoe_status mm_routing_check(const mmoe_layer_config *layer, const mmoe_tensor *
             mmoe_status status = mm_id_check(id, layer->experts, "ids", t, k);
             if (status != MMOE_OK)
                 return status;
-            if (id >= 0 && layer->check_weights && !isfinite(weight_at(weights, t, k)))
-                return mm_fail(MMOE_INVALID_ARGUMENT,
-                               "weights at token %" PRId64 ", slot %" PRId64 " is %g, expected a finite number", t, k,
-                               (double)weight_at(weights, t, k));
+            if (id >= 0 && layer->check_weights)
+                status = mm_weight_check(weight_at(weights, t, k), t, k);
+            if (status != MMOE_OK)
+                return status;
         }
     return MMOE_OK;
 }

@@ -210,8 +210,7 @@ static mmoe_status refusal_of(const struct call_header *header) {
         return mm_id_check(fault->id, agreement_of(header, 0).experts, "ids", fault->token, fault->slot);
     }
     memcpy(&weight, &fault->weight, sizeof weight);
-    return mm_fail(MMOE_INVALID_ARGUMENT, "weights has %g at token %u, slot %u, expected a finite number",
-                   (double)weight, fault->token, fault->slot);
+    return mm_weight_check(weight, fault->token, fault->slot);
 }
 
 static mmoe_status refused(const struct mmoe_group *group, const struct call_told *told) {

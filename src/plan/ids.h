@@ -1,4 +1,4 @@
-/* Expert ids as the caller gives them, read into the form that plans are made of. */
+/* Expert ids, and the weights beside them, as the caller gives them; ids read into the form that plans are made of. */
 #ifndef MM_PLAN_IDS_H
 #define MM_PLAN_IDS_H
 
@@ -13,6 +13,9 @@ static inline int64_t mm_id_at(const mmoe_tensor *ids, int64_t token, int64_t sl
 
 /* MMOE_INVALID_ARGUMENT unless `id` is -1 or 0 .. experts-1; the text names `name`, token and slot. */
 mmoe_status mm_id_check(int64_t id, int64_t experts, const char *name, int64_t token, int64_t slot);
+
+/* MMOE_INVALID_ARGUMENT unless `weight` is finite; the text names token and slot. */
+mmoe_status mm_weight_check(float weight, int64_t token, int64_t slot);
 
 /* Reads ids [T, K], int32 or int64 of any strides, into contiguous `out`. Every id is compared before it is narrowed;
  * the first bad one ends with mm_id_check's status, and `out` may be partly written then. */

@@ -118,7 +118,7 @@ static void bad_values(void **state) {
     expect(refusal);
     refusal.batch = batch_of(&layer, RIG_UNIFORM);
     refusal.batch.weights[3 * TOP_K + 1] = INFINITY;
-    refusal.sentence = "weights has inf at token 3, slot 1, expected a finite number";
+    refusal.sentence = "weights at token 3, slot 1 is inf, expected a finite number";
     expect(refusal);
 }
 
