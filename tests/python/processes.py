@@ -1,7 +1,7 @@
 """Processes that are ranks of one torch process group and run what tests tell them, all at once.
 
-They are forked once, before this process computes anything, and serve all tests: most of a process's start would be the
-import of torch.
+They are started once and serve all tests. On the CPU they are forked, before this process computes anything: most of a
+process's start would be the import of torch. CUDA works in no forked process.
 """
 
 import multiprocessing
@@ -44,7 +44,7 @@ class Processes:
     """`run(function, ...)` calls function(rank, ...) in every process and returns the results in rank order."""
 
     def __init__(self, world):
-        start = multiprocessing.get_context("fork")
+        start = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
         self.folder = tempfile.TemporaryDirectory()
         self.world, self.pipes, self.running = world, [], []
         for rank in range(world):
