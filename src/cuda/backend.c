@@ -6,6 +6,7 @@
 #include "cuda/cuda.h"
 #include "cuda/describe.h"
 #include "cuda/exchange.h"
+#include "cuda/failure.h"
 #include "cuda/passes.h"
 #include "cuda/setup.h"
 

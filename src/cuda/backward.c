@@ -2,13 +2,14 @@
  * gradients of weights are made; then the tokens' sums. */
 #include "cuda/calls.h"
 #include "cuda/exchange.h"
+#include "cuda/failure.h"
 #include "cuda/fill.h"
 #include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
+#include "cuda/pools.h"
 #include "cuda/products.h"
 #include "cuda/routing.h"
-#include "cuda/setup.h"
 #include "cuda/trace.h"
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_backward_args *args) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cuda/exchange.h"
+#include "cuda/failure.h"
 #include "cuda/listen.h"
 
 /* Whether the call's work is only kept, for a graph. With a growing capacity a call reads its demand back, which a

@@ -27,10 +27,6 @@ mmoe_status mm_cuda_await_copy(const struct mm_cuda_call *call);
  * failed, which breaks the group. */
 mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_status status);
 
-/* MMOE_OK, or why the last call that failed and has not been asked for did so, as far as the device has told; one that
- * stopped breaks the group. */
-mmoe_status mm_cuda_failure(struct mmoe_group *group);
-
 /* Tells all ranks that this one gives up the call, with the thread's error text, unless the group is broken already.
  * Returns `status` and restores the text. */
 mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status);

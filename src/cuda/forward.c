@@ -1,12 +1,13 @@
 /* A forward: the ranks meet, each makes its plan, and one fused kernel does the rest. */
 #include "cuda/calls.h"
 #include "cuda/exchange.h"
+#include "cuda/failure.h"
 #include "cuda/fill.h"
 #include "cuda/fused.h"
 #include "cuda/inputs.h"
 #include "cuda/passes.h"
+#include "cuda/pools.h"
 #include "cuda/routing.h"
-#include "cuda/setup.h"
 #include "cuda/trace.h"
 
 static mmoe_status check(const struct mmoe_layer *layer, const mmoe_forward_args *args) {

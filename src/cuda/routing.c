@@ -2,7 +2,7 @@
 #include "cuda/routing.h"
 
 #include "cuda/listen.h"
-#include "cuda/setup.h"
+#include "cuda/pools.h"
 #include "kernels/tile_shape.h"
 
 static uint32_t chunks_of(const struct mm_cuda_call *call) {

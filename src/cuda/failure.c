@@ -1,0 +1,126 @@
+/* The sentences for what the device has told; see failure.h. */
+#include "cuda/failure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "group/headers.h"
+#include "group/wait.h"
+#include "kernels/call_params.h"
+#include "plan/ids.h"
+
+static struct mm_agreement agreement_of(const struct call_header *header, uint32_t call) {
+    struct mm_agreement agreed;
+    memcpy(&agreed, header->agreed, sizeof agreed);
+    agreed.call = call;
+    return agreed;
+}
+
+/* As the rank that refuses sees it. */
+static mmoe_status refusal_of(const struct call_header *header) {
+    const struct ids_fault *fault = &header->fault;
+    float weight;
+    if (header->status != MMOE_OK) {
+        return mm_fail((mmoe_status)header->status, "%.*s", CALL_REASON_BYTES, header->reason);
+    }
+    if (fault->kind == IDS_BAD_ID) {
+        return mm_id_check(fault->id, agreement_of(header, 0).experts, "ids", fault->token, fault->slot);
+    }
+    memcpy(&weight, &fault->weight, sizeof weight);
+    return mm_weight_check(weight, fault->token, fault->slot);
+}
+
+static mmoe_status refused(const struct mmoe_group *group, const struct call_told *told) {
+    char reason[MM_ERROR_BYTES];
+    mmoe_status status = refusal_of(&told->header[0]);
+    if ((int)told->failed.rank == group->rank) {
+        return status;
+    }
+    snprintf(reason, sizeof reason, "%s", mmoe_last_error());
+    return mm_fail(MMOE_REFUSED, "rank %u refused call %u: %.*s", told->failed.rank, told->failed.call,
+                   CALL_REASON_BYTES, reason);
+}
+
+static mmoe_status mismatch(const struct mmoe_group *group, const struct call_told *told) {
+    const struct mm_agreement theirs = agreement_of(&told->header[0], told->failed.call);
+    const struct mm_agreement ours = agreement_of(&told->header[1], told->failed.call);
+    return mm_agreement_compare(group, (int)told->failed.rank, &theirs, &ours);
+}
+
+static const char *doing(uint32_t step) {
+    switch (step) {
+    case CALL_AWAITS_LEFT:
+        return mm_step_name(MM_STEP_BEGIN);
+    case CALL_AWAITS_READY:
+        return mm_step_name(MM_STEP_MEET);
+    case CALL_AWAITS_RESULTS:
+        return mm_step_name(MM_STEP_AWAIT);
+    default:
+        return mm_step_name(MM_STEP_PULL);
+    }
+}
+
+/* How long the rank waited: see patience_ns() of the kernels. */
+static int64_t waited_ms(const mmoe_group_config *config, const struct call_stop *stop, uint32_t rank) {
+    if (stop->culprit == rank) {
+        return 2 * config->progress_timeout_ms;
+    }
+    if (stop->step == CALL_AWAITS_READY) {
+        return config->arrive_timeout_ms;
+    }
+    return stop->step == CALL_AWAITS_TOKENS ? config->progress_timeout_ms / 2 : config->progress_timeout_ms;
+}
+
+static mmoe_status stopped(const struct mmoe_group *group, const struct call_told *told) {
+    const struct call_stop *stop = &told->stop;
+    const uint32_t rank = told->failed.rank;
+    if (stop->step == CALL_GAVE_UP) {
+        const int aborted = mm_aborted_rank(group); /* its host has said why, unless the group is adopted */
+        return aborted >= 0 ? mm_abort_status(group, aborted)
+                            : mm_fail(MMOE_PEER_LOST, "rank %u gave up call %u", rank, stop->call);
+    }
+    return mm_fail(MMOE_TIMEOUT, "rank %u %s %lld ms: rank %u was %s from it in call %u", stop->culprit,
+                   stop->step == CALL_AWAITS_READY ? "did not come within" : "made no progress for",
+                   (long long)waited_ms(&group->config, stop, rank), rank, doing(stop->step), stop->call);
+}
+
+static mmoe_status stopped_while_adding(mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    return mm_fail(status, "%s; dgate, dup and ddown are spoilt: a part has been added to them", text);
+}
+
+static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
+    const struct call_result *failed = &told->failed;
+    switch (failed->outcome) {
+    case CALL_REFUSED:
+        return refused(group, told);
+    case CALL_MISMATCH:
+        return mismatch(group, told);
+    case CALL_NO_FORWARD:
+        return mm_fail(MMOE_REFUSED, "the forward that backward %u belongs to failed, expected one that went well",
+                       failed->call);
+    case CALL_CAPACITY:
+        return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", failed->rank,
+                       failed->rows, (long long)agreement_of(&told->header[1], 0).capacity);
+    default:
+        return mm_call_break(group, told->spoilt ? stopped_while_adding(stopped(group, told)) : stopped(group, told));
+    }
+}
+
+/* A refusal with a status is this host's own: its caller has been told. */
+static bool is_own_refusal(const struct mmoe_group *group, const struct call_told *told) {
+    return told->failed.outcome == CALL_REFUSED && (int)told->failed.rank == group->rank &&
+           told->header[0].status != MMOE_OK;
+}
+
+/* The device writes the number after all the rest. */
+mmoe_status mm_cuda_failure(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    const uint32_t call = __atomic_load_n(&cuda->told->failed.call, __ATOMIC_ACQUIRE);
+    if (call == cuda->failure_seen) {
+        return MMOE_OK;
+    }
+    cuda->failure_seen = call;
+    return is_own_refusal(group, cuda->told) ? MMOE_OK : told_status(group, cuda->told);
+}

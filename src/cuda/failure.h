@@ -1,0 +1,11 @@
+/* Why a call failed, as the device that found it has told this host. */
+#ifndef MM_CUDA_FAILURE_H
+#define MM_CUDA_FAILURE_H
+
+#include "cuda/state.h"
+
+/* MMOE_OK, or why the last call that failed and has not been asked for did so, as far as the device has told; one that
+ * stopped breaks the group. */
+mmoe_status mm_cuda_failure(struct mmoe_group *group);
+
+#endif
