@@ -17,10 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu"))
 import tables  # noqa: E402
+import tables_training  # noqa: E402
 
 CPU, GPU = "bench", "gpu-bench"  # names of the tables in the README's comments
-GPU_RECORDS = {"gpu-products.json": tables.products_short, "gpu-layer.json": tables.layer_short,
-               "gpu-parallel.json": tables.parallel_short}
+# By file: what makes its table, and what makes the sentence about the circumstances.
+GPU_RECORDS = {"gpu-products.json": (tables.products_short, tables.circumstances),
+               "gpu-layer.json": (tables.layer_short, tables.circumstances),
+               "gpu-parallel.json": (tables.parallel_short, tables.circumstances),
+               "gpu-training.json": (tables_training.short, tables_training.circumstances)}
 
 # Preset, scale, ranks: sizes that a machine with two cores measures in about a minute altogether.
 LAYERS = [
@@ -89,10 +93,10 @@ def table(records):
 def gpu_tables(results):
     """Of the records of a GPU that are there."""
     parts = []
-    for name, make in GPU_RECORDS.items():
+    for name, makers in GPU_RECORDS.items():
         if (results / name).exists():
             record = read_record(results / name)
-            parts += [make(record), tables.circumstances(record)]
+            parts += [make(record) for make in makers]
     return "\n\n".join(parts)
 
 

@@ -122,20 +122,25 @@ def commit():
     return os.environ.get("MMOE_COMMIT") or said_by("git", "describe", "--always", "--dirty") or "unknown"
 
 
-def circumstances():
-    """What every record begins with."""
+def gpu():
+    """What is said of this machine's GPU."""
     properties = torch.cuda.get_device_properties(0)
     driver = said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     return {
+        "gpu": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "memory": properties.total_memory,
+        "driver": driver.splitlines()[0] if driver else None,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+    }
+
+
+def circumstances(machine=gpu):
+    """What every record begins with."""
+    return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": commit(),
-        "machine": {
-            "gpu": properties.name,
-            "multiprocessors": properties.multi_processor_count,
-            "memory": properties.total_memory,
-            "driver": driver.splitlines()[0] if driver else None,
-            "cuda": torch.version.cuda,
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "method": {"heat_ms": HEAT, "warm_ms": WARM, "timed_ms": TIMED},
     }

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Measures the grouped products and the whole layer on this machine's GPU, and the layer over its GPUs when there are
-several; `make gpu-bench` builds what it needs.
+"""Measures the grouped products and the whole layer on this machine's GPU, the layer over its GPUs when there are
+several, and when asked for a training step over all of them; `make gpu-bench` builds what it needs.
 
     bench/gpu/run.py --library libbench_gpu.so [--part products|layer|parallel] [--only forward|backward] [--ranks N]
                      [--rounds N] [--quick] [--results FOLDER]
+    bench/gpu/run.py --part training [--ranks N] [--layers N] [--tiny] [--results FOLDER]
 
-Records go to gpu-products.json, gpu-layer.json and gpu-parallel.json in the folder of results, and also to $OUT when
-that is set; all numbers are printed as they come, and short tables at the end.
+A training step needs the PyTorch package: python/ in PYTHONPATH, libmegamoe.so in MEGAMOE_LIBRARY. With --tiny it is of
+a small model on the CPU, which needs no GPU and says nothing about one.
+
+Records go to gpu-products.json, gpu-layer.json, gpu-parallel.json and gpu-training.json in the folder of results (with
+--tiny only in one that was named), and also to $OUT when that is set; all numbers are printed as they come, and short
+tables at the end.
 """
 
 import argparse
@@ -28,6 +33,7 @@ import layer
 import parallel
 import products
 import tables
+import tables_training
 from library import Failure, Library
 from measure import Wrong
 from ranks import Failed
@@ -71,8 +77,25 @@ def measure_parallel(arguments, folders):
     return [tables.circumstances(record), tables.parallel_short(record), tables.parallel_verdict(record)]
 
 
+def measure_training(arguments, folders):
+    import training  # imports the package, which no other part needs
+    world = arguments.ranks or (1 if arguments.tiny else torch.cuda.device_count())
+    reason = training.why_not(world, on_gpu=not arguments.tiny)
+    if reason:
+        say(f"gpu-bench: training: not run: {reason}")
+        sys.exit(MISSING)
+    record = training.measure_all(world, arguments.layers, arguments.tiny, say)
+    write(record, "gpu-training.json", folders)
+    ending = [tables_training.circumstances(record), tables_training.short(record), tables_training.verdict(record)]
+    if not record["cases"][0]["differences"]["losses_agree"]:
+        raise Wrong("\n\n".join([*ending, "the losses of the last step differ: the times mean nothing"]))
+    return ending
+
+
 def measure(arguments, folders):
     """What to print at the end."""
+    if arguments.part == "training":
+        return measure_training(arguments, folders)
     ending = []
     how = (Library(arguments.library), arguments.rounds, arguments.quick, say)
     if arguments.part in (None, "products"):
@@ -87,22 +110,39 @@ def measure(arguments, folders):
     return ending
 
 
-def main():
-    here = Path(__file__).resolve().parent
+def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", type=Path, required=True, help="libbench_gpu.so")
-    parser.add_argument("--part", choices=["products", "layer", "parallel"], help="measure this part alone")
+    parser.add_argument("--library", type=Path, help="libbench_gpu.so, for all parts but training")
+    parser.add_argument("--part", choices=["products", "layer", "parallel", "training"], help="measure this part alone")
     parser.add_argument("--only", choices=list(parallel.DIRECTIONS), help="this direction alone of the parallel part")
-    parser.add_argument("--ranks", type=int, help="GPUs of the parallel part (default: all that are visible)")
+    parser.add_argument("--ranks", type=int, help="GPUs of parallel and training (default: all that are visible)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each variant (default 3)")
     parser.add_argument("--quick", action="store_true", help="few cases of each part")
-    parser.add_argument("--results", type=Path, default=here.parent / "results", help="folder of the records")
+    parser.add_argument("--layers", type=int, default=0, help="of the training part (default: as many as fit)")
+    parser.add_argument("--tiny", action="store_true", help="the training part with a small model on the CPU")
+    parser.add_argument("--results", type=Path, help="folder of the records (default: bench/results)")
     arguments = parser.parse_args()
-    need_a_gpu()
+    if arguments.part != "training" and arguments.library is None:
+        parser.error("--library is needed for all parts but training")
+    if arguments.part != "training" and (arguments.tiny or arguments.layers):
+        parser.error("--tiny and --layers are of the part training")
+    return arguments
+
+
+def folders_of(arguments):
+    """Of the records."""
+    default = [] if arguments.tiny else [Path(__file__).resolve().parent.parent / "results"]
+    named = [arguments.results] if arguments.results else default
+    return named + ([Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
+
+
+def main():
+    arguments = parsed()
+    if not arguments.tiny:
+        need_a_gpu()
     started = time.monotonic()
-    folders = [arguments.results] + ([Path(os.environ["OUT"])] if os.environ.get("OUT") else [])
     try:
-        ending = measure(arguments, folders)
+        ending = measure(arguments, folders_of(arguments))
     except (Failed, Failure, Wrong) as problem:
         sys.exit(f"gpu-bench: {problem}")
     say("\n\n".join(ending))
