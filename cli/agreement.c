@@ -53,6 +53,7 @@ static void add_layer(struct writer *writer, const mmoe_layer_config *layer) {
     add_integer(writer, "--experts", layer->experts);
     add_integer(writer, "--top-k", layer->top_k);
     add(writer, "--weight-on", "%s", layer->weight_on == MMOE_WEIGHT_ON_INPUT ? "input" : "output");
+    add(writer, "--combine", "%s", layer->combine == MMOE_COMBINE_GROUPED ? "grouped" : "exact");
     add(writer, "--limit", "%.9g", (double)layer->limit);
     if (layer->capacity_policy == MMOE_CAPACITY_FIXED)
         add_integer(writer, "--capacity", layer->capacity);

@@ -24,6 +24,7 @@ enum {
     KEY_TOKENS,
     KEY_ROUTING,
     KEY_WEIGHT_ON,
+    KEY_COMBINE,
     KEY_LIMIT,
     KEY_KEEP,
     KEY_CAPACITY,
@@ -64,6 +65,7 @@ static const struct argp_option common[] = {
     {"seed", KEY_SEED, "N", 0, "seed of all data that no file gives (default 0)", 2},
     {NULL, 0, NULL, 0, "The layer:", 3},
     {"weight-on", KEY_WEIGHT_ON, "output|input", 0, "where the router weight goes (default output)", 3},
+    {"combine", KEY_COMBINE, "exact|grouped", 0, "what travels back: each result, or a sum a rank (default exact)", 3},
     {"limit", KEY_LIMIT, "L", 0, "limit of the activation (default 0: none)", 3},
     {"keep", KEY_KEEP, "plan|rows", 0, "what forward keeps for backward (default rows)", 3},
     {"capacity", KEY_CAPACITY, "ROWS", 0, "fixed buffers for so many received rows (default: they grow)", 3},
@@ -232,6 +234,10 @@ static int read_layer(struct options *options, int key, const char *text) {
     case KEY_WEIGHT_ON:
         code = read_choice("weight-on", text, "output", "input", &second);
         options->weight_on = second ? MMOE_WEIGHT_ON_INPUT : MMOE_WEIGHT_ON_OUTPUT;
+        return code;
+    case KEY_COMBINE:
+        code = read_choice("combine", text, "exact", "grouped", &second);
+        options->combine = second ? MMOE_COMBINE_GROUPED : MMOE_COMBINE_EXACT;
         return code;
     case KEY_KEEP:
         code = read_choice("keep", text, "plan", "rows", &second);

@@ -32,6 +32,7 @@ struct options {
     const char *input[INPUTS]; /* file names, or NULL */
 
     mmoe_weight_on weight_on;
+    mmoe_combine combine;
     double limit;
     mmoe_keep keep;
     int64_t capacity;

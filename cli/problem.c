@@ -104,6 +104,7 @@ static int set_layer(struct problem *problem) {
     layer->experts = given_or(options->experts, base.experts);
     layer->top_k = given_or(options->top_k, base.top_k);
     layer->weight_on = options->weight_on;
+    layer->combine = options->combine;
     layer->limit = (float)(options->limit < 0 ? base.limit : options->limit);
     if (options->capacity != NOT_GIVEN) {
         layer->capacity_policy = MMOE_CAPACITY_FIXED;

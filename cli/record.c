@@ -17,10 +17,11 @@ static json_t *layer_record(const struct problem *problem) {
     const mmoe_layer_config *layer = &problem->layer;
     bool fixed = layer->capacity_policy == MMOE_CAPACITY_FIXED;
     return json_pack(
-        "{s:I, s:I, s:I, s:I, s:s, s:f, s:o, s:b}", "hidden", (json_int_t)layer->hidden, "intermediate",
+        "{s:I, s:I, s:I, s:I, s:s, s:s, s:f, s:o, s:b}", "hidden", (json_int_t)layer->hidden, "intermediate",
         (json_int_t)layer->intermediate, "experts", (json_int_t)layer->experts, "top_k", (json_int_t)layer->top_k,
-        "weight_on", layer->weight_on == MMOE_WEIGHT_ON_INPUT ? "input" : "output", "limit", (double)layer->limit,
-        "capacity", fixed ? json_integer((json_int_t)layer->capacity) : json_null(), "drop", layer->drop != 0);
+        "weight_on", layer->weight_on == MMOE_WEIGHT_ON_INPUT ? "input" : "output", "combine",
+        layer->combine == MMOE_COMBINE_GROUPED ? "grouped" : "exact", "limit", (double)layer->limit, "capacity",
+        fixed ? json_integer((json_int_t)layer->capacity) : json_null(), "drop", layer->drop != 0);
 }
 
 json_t *record_start(const struct problem *problem) {
@@ -47,6 +48,8 @@ void record_print_problem(const struct problem *problem, FILE *file) {
     fprintf(file, "hidden %lld, intermediate %lld, experts %lld, top-%lld, weight on %s", (long long)layer->hidden,
             (long long)layer->intermediate, (long long)layer->experts, (long long)layer->top_k,
             layer->weight_on == MMOE_WEIGHT_ON_INPUT ? "input" : "output");
+    if (layer->combine == MMOE_COMBINE_GROUPED)
+        fprintf(file, ", grouped combine");
     if (layer->limit > 0)
         fprintf(file, ", limit %g", (double)layer->limit);
     if (layer->capacity_policy == MMOE_CAPACITY_FIXED)

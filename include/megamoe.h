@@ -242,6 +242,15 @@ typedef enum mmoe_capacity_policy {
                                same, or by mmoe_group_check() */
 } mmoe_capacity_policy;
 
+/* How the results of a token's slots become y, always in fp32 and rounded to bf16 at the end. */
+typedef enum mmoe_combine {
+    MMOE_COMBINE_EXACT = 0,  /* each slot's result, rounded, travels; their sum in slot order: the same bits at any W */
+    MMOE_COMBINE_GROUPED = 1 /* the rank of the experts sums a token's results in slot order and rounds the sum, which
+                                travels; the sum over ranks in rank order. Less to send where a token has several slots
+                                on a rank. Bits depend on which expert is on which rank, and on nothing else of the
+                                batch. Gradients travel as with MMOE_COMBINE_EXACT */
+} mmoe_combine;
+
 typedef struct mmoe_layer_config {
     size_t struct_size;   /* sizeof(mmoe_layer_config), set by mmoe_layer_config_default() */
     int64_t hidden;       /* H */
@@ -257,9 +266,11 @@ typedef struct mmoe_layer_config {
     int32_t drop;          /* fixed policy, 1: a rank keeps its first `capacity` rows in plan order; a dropped
                               slot behaves as id -1 and is counted. 0: more rows are an error on all ranks */
     int32_t check_weights; /* 1 (default): NaN and Inf among the router weights are refused */
+    mmoe_combine combine;
 } mmoe_layer_config;
 
-/* A configuration with the defaults: weight on output, silu, no limit, growing capacity, checked weights. */
+/* A configuration with the defaults: weight on output, silu, no limit, growing capacity, checked weights, exact
+ * combine. */
 MMOE_API mmoe_layer_config mmoe_layer_config_default(void);
 
 /* Why `backend` (NULL: the default one) can't compute this layer over `world` ranks, as one sentence; NULL

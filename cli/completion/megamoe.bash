@@ -3,7 +3,7 @@
 _megamoe_presets="Qwen3-30B-A3B Qwen3-235B-A22B Qwen3.5-35B-A3B GLM-4.5-Air DeepSeek-V3 DeepSeek-V4-Flash MiniMax-M2
     gpt-oss-120b Mixtral-8x7B"
 _megamoe_options="--preset --scale --hidden --intermediate --experts --top-k --ranks --tokens --routing --ids --weights
-    --x --dy --gate --up --down --seed --weight-on --limit --keep --capacity --drop --backend --threads --json
+    --x --dy --gate --up --down --seed --weight-on --combine --limit --keep --capacity --drop --backend --threads --json
     --progress --help --usage --version"
 
 _megamoe() {
@@ -18,6 +18,7 @@ _megamoe() {
         --preset) choices=$_megamoe_presets ;;
         --routing) choices="uniform zipf one file" ;;
         --weight-on) choices="output input" ;;
+        --combine) choices="exact grouped" ;;
         --keep) choices="plan rows" ;;
         --backend) choices="cuda cpu" ;;
         --only) choices="forward backward" ;;

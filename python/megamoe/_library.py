@@ -55,6 +55,13 @@ class WeightOn(enum.IntEnum):
     INPUT = 1
 
 
+class Combine(enum.IntEnum):
+    """mmoe_combine."""
+
+    EXACT = 0
+    GROUPED = 1
+
+
 class CapacityPolicy(enum.IntEnum):
     """mmoe_capacity_policy."""
 
@@ -82,7 +89,8 @@ class LayerConfig(Structure):
 
     _fields_ = [("struct_size", c_size_t), ("hidden", c_int64), ("intermediate", c_int64), ("experts", c_int64),
                 ("top_k", c_int64), ("weight_on", c_int), ("activation", c_int), ("limit", c_float),
-                ("capacity_policy", c_int), ("capacity", c_int64), ("drop", c_int32), ("check_weights", c_int32)]
+                ("capacity_policy", c_int), ("capacity", c_int64), ("drop", c_int32), ("check_weights", c_int32),
+                ("combine", c_int)]
 
 
 class Report(Structure):

@@ -2,7 +2,7 @@
 
 from ctypes import byref
 
-from megamoe._library import CapacityPolicy, WeightOn, backends, library
+from megamoe._library import CapacityPolicy, Combine, WeightOn, backends, library
 
 
 def is_available(device="cuda"):
@@ -34,13 +34,16 @@ def status():
 
 
 def layer_config(*, hidden, intermediate, experts, top_k, weight_on="output", limit=0.0, capacity=None, drop=False,
-                 check_weights=True):
+                 check_weights=True, combine="exact"):
     """A mmoe_layer_config from the options that `Context.layer` and `unsupported_reason` share."""
     if weight_on not in ("output", "input"):
         raise ValueError(f"weight_on is {weight_on!r}, expected 'output' or 'input'")
+    if combine not in ("exact", "grouped"):
+        raise ValueError(f"combine is {combine!r}, expected 'exact' or 'grouped'")
     config = library().mmoe_layer_config_default()
     config.hidden, config.intermediate, config.experts, config.top_k = hidden, intermediate, experts, top_k
     config.weight_on = WeightOn[weight_on.upper()]
+    config.combine = Combine[combine.upper()]
     config.limit = limit
     config.capacity_policy = CapacityPolicy.GROW if capacity is None else CapacityPolicy.FIXED
     config.capacity = 0 if capacity is None else capacity
@@ -52,7 +55,7 @@ def unsupported_reason(*, world=1, device="cuda", activation="silu", bias=False,
     """Why the layer can't be computed over `world` ranks on `device`, as one sentence; None when it can.
 
     The options are those of `Context` and `Context.layer`: hidden, intermediate, experts, top_k, and if they are not
-    the defaults weight_on, limit, capacity, drop, check_weights. `activation` ("silu": silu(gate) * up) and `bias` are
+    the defaults weight_on, limit, capacity, drop, check_weights, combine. `activation` ("silu": silu(gate) * up) and `bias` are
     asked here so that whoever plugs the layer into a model has one place to ask.
     """
     if activation not in ("silu", "swish"):

@@ -56,6 +56,9 @@ class Context:
                            rows in a call, whose memory is made at set-up; more are an error on all ranks, or
         drop               with True they are dropped and counted
         check_weights      NaN and Inf among router weights are refused
+        combine            "exact": each slot's result travels, and y has the same bits on any number of ranks.
+                           "grouped": a token's results on one rank are summed there, and the rounded sums travel and are
+                           added in rank order: less to send where a token has several slots on a rank
         spare_multiprocessors   of this GPU, that the layer leaves to other kernels
         threads            of the CPU backend; 0: this rank's share of the cores
         arrive_timeout     seconds for peers to come to a call or to set-up; progress_timeout: for everything after
@@ -65,13 +68,14 @@ class Context:
     """
 
     def __init__(self, process_group=None, *, max_tokens, hidden, top_k, experts, device=None, capacity=None,
-                 drop=False, check_weights=True, spare_multiprocessors=0, threads=0, arrive_timeout=600.0,
+                 drop=False, check_weights=True, combine="exact", spare_multiprocessors=0, threads=0, arrive_timeout=600.0,
                  progress_timeout=30.0):
         self.device = chosen_device(device)
         self.world = 1 if process_group is None else dist.get_world_size(process_group)
         self.rank = 0 if process_group is None else dist.get_rank(process_group)
         self.max_tokens, self.hidden, self.top_k, self.experts = max_tokens, hidden, top_k, experts
-        self.options = {"capacity": capacity, "drop": drop, "check_weights": check_weights}
+        self.options = {"capacity": capacity, "drop": drop, "check_weights": check_weights,
+                        "combine": combine}
         config = group_config(self.device, max_tokens=max_tokens, hidden=hidden, top_k=top_k, experts=experts,
                               threads=threads, spare_multiprocessors=spare_multiprocessors,
                               arrive_timeout=arrive_timeout, progress_timeout=progress_timeout)

@@ -28,7 +28,12 @@ static mmoe_status check_options(const mmoe_layer_config *config) {
         status = mm_fail(MMOE_INVALID_ARGUMENT, "config.limit is %g, expected a finite number above 0, or 0 for none",
                          (double)config->limit);
     }
-    return status == MMOE_OK ? mm_check_range("config.check_weights", config->check_weights, 0, 1) : status;
+    if (status == MMOE_OK) {
+        status = mm_check_range("config.check_weights", config->check_weights, 0, 1);
+    }
+    return status == MMOE_OK
+               ? mm_check_range("config.combine", config->combine, MMOE_COMBINE_EXACT, MMOE_COMBINE_GROUPED)
+               : status;
 }
 
 static mmoe_status check_capacity(const mmoe_layer_config *config) {

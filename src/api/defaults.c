@@ -17,6 +17,7 @@ mmoe_layer_config mmoe_layer_config_default(void) {
         .activation = MMOE_SILU,
         .capacity_policy = MMOE_CAPACITY_GROW,
         .check_weights = 1,
+        .combine = MMOE_COMBINE_EXACT,
     };
 }
 

@@ -14,5 +14,6 @@ void mm_layer_agreement(const struct mmoe_layer *layer, enum mm_call_kind kind, 
     agreed->capacity_policy = config->capacity_policy;
     agreed->capacity = config->capacity;
     agreed->drop = config->drop;
+    agreed->combine = config->combine;
     agreed->limit = config->limit;
 }

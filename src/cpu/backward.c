@@ -118,7 +118,7 @@ static mmoe_status combine(struct mm_cpu_call *call, const mmoe_backward_args *a
     if (status == MMOE_OK && wanted(&args->dweights))
         mm_combine_dw(call, &args->dweights);
     if (status == MMOE_OK && wanted(&args->dx))
-        status = mm_combine_sum(call, &args->dx);
+        status = mm_combine_sum(call, &args->dx, false);
     mm_cpu_phase_ends(call, &call->report.seconds_combine);
     return status;
 }

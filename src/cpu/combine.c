@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cpu/combine.h"
+#include "cpu/grouped.h"
 
 mmoe_status mm_combine_arrived(struct mm_cpu_call *call, enum mm_arrival what, const bool *wanted, size_t bytes) {
     struct mmoe_group *group = call->group;
@@ -31,18 +32,29 @@ struct summing {
     const struct mm_cpu_call *call;
     struct mm_matrix out;
     const uint16_t *slots;
+    bool grouped;
 };
+
+/* The slots with a row, in order. */
+static int used_slots(const struct mm_cpu_call *call, int64_t token, int64_t *slots) {
+    int count = 0;
+    for (int64_t slot = token * call->top_k; slot < (token + 1) * call->top_k; slot++)
+        if (call->plan->view.slot_row[slot] >= 0)
+            slots[count++] = slot;
+    return count;
+}
 
 /* Scratch: the sum in fp32, then the rounded row. */
 static void sum_token(const struct summing *summing, int64_t token, const struct mm_workspace *space) {
     const struct mm_cpu_call *call = summing->call;
-    const int64_t hidden = call->hidden, first = token * call->top_k;
+    const int64_t hidden = call->hidden;
+    int64_t slots[MMOE_MAX_TOP_K];
+    const int count = summing->grouped ? mm_grouped_slots(call, token, slots) : used_slots(call, token, slots);
     float *sum = space->a;
     uint16_t *rounded = (uint16_t *)(void *)space->c;
     memset(sum, 0, (size_t)hidden * sizeof *sum);
-    for (int64_t slot = first; slot < first + call->top_k; slot++)
-        if (call->plan->view.slot_row[slot] >= 0)
-            mm_add_widened(hidden, summing->slots + slot * hidden, sum);
+    for (int i = 0; i < count; i++)
+        mm_add_widened(hidden, summing->slots + slots[i] * hidden, sum);
     mm_narrow(hidden, sum, rounded);
     mm_write_row(&summing->out, token, hidden, rounded);
 }
@@ -55,10 +67,10 @@ static void sum_task(const void *context, int64_t index, int thread) {
         sum_token(summing, token, mm_cpu_space(call, thread));
 }
 
-mmoe_status mm_combine_sum(const struct mm_cpu_call *call, const mmoe_tensor *out) {
+mmoe_status mm_combine_sum(const struct mm_cpu_call *call, const mmoe_tensor *out, bool grouped) {
     const struct mmoe_group *group = call->group;
     const unsigned char *slots = group->segment[group->rank] + group->layout.combine;
-    struct summing summing = {call, mm_matrix_of(out), (const uint16_t *)(const void *)slots};
+    struct summing summing = {call, mm_matrix_of(out), (const uint16_t *)(const void *)slots, grouped};
     return mm_cpu_run(call, (call->tokens + TOKENS - 1) / TOKENS, sum_task, &summing);
 }
 

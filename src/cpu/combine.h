@@ -10,8 +10,9 @@ mmoe_status mm_combine_arrived(struct mm_cpu_call *call, enum mm_arrival what, c
 /* Awaits the own rows from every rank; none when `wanted` is false. */
 mmoe_status mm_combine_await(struct mm_cpu_call *call, enum mm_arrival what, bool wanted);
 
-/* out [T, H]: the rows of each token, summed in fp32 in slot order and rounded once; +0 for a token without one. */
-mmoe_status mm_combine_sum(const struct mm_cpu_call *call, const mmoe_tensor *out);
+/* out [T, H]: what came back for each token, summed in fp32 and rounded once; +0 for a token without anything. That is
+ * a row for each slot, in slot order, or when `grouped` a sum for each rank, in rank order. */
+mmoe_status mm_combine_sum(const struct mm_cpu_call *call, const mmoe_tensor *out, bool grouped);
 
 /* Adds up the parts of dw (as many as its columns have tiles) of the rows of sources with `wanted` and writes them to
  * the dw slots of their ranks. */

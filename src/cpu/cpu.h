@@ -6,8 +6,9 @@
  *     sizes.c       bytes of every buffer                      dispatch.c    writes slots, pulls rows
  *     pool.c        threads                                    products.c    the layer's products over runs of rows
  *     convert.c     bf16 <-> fp32, any strides                 combine.c     the sum over k
- *     activation.c  SwiGLU and its gradient                    wgrad.c       weight gradients
- *     gemm.c        products whose bits a row keeps            forward.c, backward.c  a call from end to end
+ *     activation.c  SwiGLU and its gradient                    grouped.c     sums on their experts' ranks
+ *     gemm.c        products whose bits a row keeps            wgrad.c       weight gradients
+ *     forward.c, backward.c  a call from end to end
  */
 #ifndef MM_CPU_CPU_H
 #define MM_CPU_CPU_H

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "cpu/combine.h"
 #include "cpu/dispatch.h"
+#include "cpu/grouped.h"
 #include "cpu/passes.h"
 #include "cpu/products.h"
 #include "cpu/routing.h"
@@ -27,11 +28,17 @@ static mmoe_status reserve(struct mm_cpu_call *call, const mmoe_forward_args *ar
     mmoe_status status = kept != NULL ? mm_cpu_kept_reserve(kept, &bytes) : MMOE_OK;
     if (status != MMOE_OK)
         return status;
-    struct mm_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h, .runs = bytes.runs};
+    const bool grouped = mm_is_grouped(call);
+    struct mm_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0,
+                                   .dy = grouped ? bytes.dy : 0,
+                                   .h = bytes.h,
+                                   .runs = bytes.runs,
+                                   .links = grouped ? bytes.links : 0};
     status = mm_cpu_pools_reserve(call->cpu, &needed);
     call->x = kept != NULL ? kept->x.data : pools->x.data;
     call->gate_up = kept != NULL ? kept->gate_up.data : NULL;
     call->h = pools->h.data;
+    call->results = grouped ? pools->dy.data : NULL;
     return status;
 }
 
@@ -53,8 +60,11 @@ static mmoe_status compute(struct mm_cpu_call *call) {
     mm_cpu_phase_ends(call, &call->report.seconds_gate_up);
     if (status == MMOE_OK)
         status = mm_products_down(call, runs);
-    if (status == MMOE_OK)
-        status = mm_combine_arrived(call, MM_ARRIVAL_ROWS, NULL, (size_t)call->hidden * sizeof(uint16_t));
+    const bool grouped = mm_is_grouped(call);
+    if (status == MMOE_OK && grouped)
+        status = mm_grouped_push(call);
+    if (status == MMOE_OK) /* a sum stands for all its rows */
+        status = mm_combine_arrived(call, MM_ARRIVAL_ROWS, NULL, grouped ? 0 : (size_t)call->hidden * sizeof(uint16_t));
     mm_cpu_phase_ends(call, &call->report.seconds_down);
     return status;
 }
@@ -62,7 +72,7 @@ static mmoe_status compute(struct mm_cpu_call *call) {
 static mmoe_status combine(struct mm_cpu_call *call, const mmoe_forward_args *args) {
     mmoe_status status = mm_combine_await(call, MM_ARRIVAL_ROWS, true);
     if (status == MMOE_OK)
-        status = mm_combine_sum(call, &args->y);
+        status = mm_combine_sum(call, &args->y, mm_is_grouped(call));
     mm_cpu_phase_ends(call, &call->report.seconds_combine);
     return status;
 }

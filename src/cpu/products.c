@@ -102,8 +102,10 @@ static bool weight_on_input(const struct mm_cpu_call *call) {
     return call->layer->config.weight_on == MMOE_WEIGHT_ON_INPUT;
 }
 
-/* Where the result of a row goes: [H] in the combine slots of its token's rank. */
-static uint16_t *combine_slot(const struct mm_cpu_call *call, int64_t row) {
+/* Where the result of a row goes: [H], to be summed here or in the combine slots of its token's rank. */
+static uint16_t *result_of(const struct mm_cpu_call *call, int64_t row) {
+    if (call->results != NULL)
+        return call->results + row * call->hidden;
     const mmoe_plan *plan = &call->plan->view;
     const struct mmoe_group *group = call->group;
     int64_t slot = plan->row_token[row] * call->top_k + plan->row_slot[row];
@@ -156,7 +158,7 @@ static void down_task(const void *context, int64_t index, int thread) {
     for (int64_t i = 0; i < tile.run.rows; i++, c += tile.width) {
         int64_t row = tile.run.row + i;
         float scale = weight_on_input(call) ? 1.0f : call->plan->view.row_weight[row];
-        mm_narrow_scaled(tile.width, scale, c, combine_slot(call, row) + tile.at);
+        mm_narrow_scaled(tile.width, scale, c, result_of(call, row) + tile.at);
     }
 }
 
@@ -235,7 +237,7 @@ static void dx_task(const void *context, int64_t index, int thread) {
         int64_t row = tile.run.row + i;
         float scale = weight_on_input(call) ? plan->row_weight[row] : 1.0f;
         if (call->wants_dx[plan->row_source[row]])
-            mm_narrow_scaled(tile.width, scale, c, combine_slot(call, row) + tile.at);
+            mm_narrow_scaled(tile.width, scale, c, result_of(call, row) + tile.at);
         if (weight_on_input(call))
             *dw_part(call, tile.number, row) = mm_dot_widened(tile.width, call->x + row * call->hidden + tile.at, c);
     }

@@ -12,7 +12,7 @@ void mm_products_plan(const mmoe_layer_config *config, struct mm_cpu_group *cpu,
 /* Gate and up from call->x, kept in call->gate_up unless it is NULL; h in call->h when `with_h`. */
 mmoe_status mm_products_gate_up(const struct mm_cpu_call *call, int64_t runs, bool with_h);
 
-/* The experts' outputs from call->h, written to the combine slots of their tokens' ranks. */
+/* The experts' outputs from call->h, written to call->results or else to the combine slots of their tokens' ranks. */
 mmoe_status mm_products_down(const struct mm_cpu_call *call, int64_t runs);
 
 /* From call->dy and call->gate_up: call->dgrad, the operand w*h of dW2 in call->h, and (weight on output) the tiles'

@@ -82,3 +82,7 @@ mmoe_status mm_routing_fill(struct mm_cpu_call *call) {
     struct routing routing = received(call->group);
     return mm_plan_fill(call->plan, routing.tokens, routing.ids, routing.weights);
 }
+
+const int32_t *mm_routing_own_ids(const struct mm_cpu_call *call) {
+    return ids_of(call->group, call->group->rank, call->group->rank);
+}

@@ -16,4 +16,7 @@ void mm_routing_push(struct mm_cpu_call *call, const mmoe_tensor *ids, const mmo
 mmoe_status mm_routing_count(struct mm_cpu_call *call);
 mmoe_status mm_routing_fill(struct mm_cpu_call *call);
 
+/* This rank's own ids [T, K] in the current call. */
+const int32_t *mm_routing_own_ids(const struct mm_cpu_call *call);
+
 #endif

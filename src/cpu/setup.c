@@ -14,6 +14,7 @@ static void free_pools(struct mm_pools *pools) {
     mm_buffer_free(&pools->dgrad);
     mm_buffer_free(&pools->dw);
     mm_buffer_free(&pools->runs);
+    mm_buffer_free(&pools->links);
 }
 
 void mm_cpu_group_close(struct mmoe_group *group) {
@@ -62,6 +63,7 @@ mmoe_status mm_cpu_pools_reserve(struct mm_cpu_group *cpu, const struct mm_pool_
         {&pools->dgrad, bytes->dgrad, "the gate and up gradient rows"},
         {&pools->dw, bytes->dw, "the parts of the router weights' gradients"},
         {&pools->runs, bytes->runs, "the runs of rows"},
+        {&pools->links, bytes->links, "the rows of each token"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         mmoe_status status = mm_buffer_reserve(all[i].buffer, all[i].bytes, all[i].what);

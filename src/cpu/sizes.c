@@ -28,6 +28,7 @@ struct mm_pool_bytes mm_pool_bytes_of(const mmoe_layer_config *layer, int64_t pa
         .dgrad = rows * 2 * intermediate * bf16,
         .dw = rows * dw_tiles * sizeof(float),
         .runs = runs * sizeof(struct mm_run),
+        .links = layer->combine == MMOE_COMBINE_GROUPED ? rows * sizeof(struct mm_row_link) : 0,
     };
 }
 
@@ -55,7 +56,7 @@ void mm_cpu_sizes(const mmoe_group_config *group, const mmoe_layer_config *layer
     sizes->rows_dw = pools.dw;
     sizes->thread_buffers = mm_workspace_bytes(layer, mm_pool_threads(group, world));
     sizes->scratch = sizes->rows_x + sizes->rows_dy + sizes->rows_gate_up + sizes->rows_h + sizes->rows_dgrad +
-                     sizes->rows_dw + sizes->thread_buffers + pools.runs;
+                     sizes->rows_dw + sizes->thread_buffers + pools.runs + pools.links;
     sizes->kept_x = kept ? pools.x : 0;
     sizes->kept_gate_up = kept ? pools.gate_up : 0;
 }

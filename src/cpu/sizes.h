@@ -6,7 +6,7 @@
 
 /* The pools of state.h for `padded_rows` rows. */
 struct mm_pool_bytes {
-    size_t x, dy, gate_up, h, dgrad, dw, runs;
+    size_t x, dy, gate_up, h, dgrad, dw, runs, links;
 };
 
 struct mm_pool_bytes mm_pool_bytes_of(const mmoe_layer_config *layer, int64_t padded_rows);

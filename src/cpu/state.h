@@ -13,15 +13,22 @@ struct mm_run {
     int32_t expert, row, rows; /* row: in the row map */
 };
 
+/* A row's place among those of its token on this rank. */
+struct mm_row_link {
+    int32_t next; /* -1: it is the last one */
+    int32_t last; /* of the first one alone */
+};
+
 /* Rows, bf16 unless said otherwise; scratch that the layers of a group share. One buffer a kind, rows back to back. */
 struct mm_pools {
     struct mm_buffer x;       /* [rows, H] tokens */
-    struct mm_buffer dy;      /* [rows, H] gradients of the tokens' outputs */
+    struct mm_buffer dy;      /* [rows, H] gradients of the tokens' outputs; forward: results to be summed here */
     struct mm_buffer gate_up; /* [rows, 2I] gate, then up */
     struct mm_buffer h;       /* [rows, I] forward: h; backward: w*h */
     struct mm_buffer dgrad;   /* [rows, 2I] gradients of gate, then of up */
     struct mm_buffer dw;      /* [tiles, rows] fp32: the columns of a tile's part of dw */
     struct mm_buffer runs;    /* struct mm_run */
+    struct mm_buffer links;   /* struct mm_row_link [rows] of a grouped combine */
 };
 
 /* Forms found so far are remembered: a model's layers share few shapes. */
@@ -77,6 +84,7 @@ struct mm_cpu_call {
     struct mm_plan *plan;
     const mmoe_tensor *gate, *up, *down;    /* the weights */
     uint16_t *x, *dy, *gate_up, *h, *dgrad; /* the rows in use, as in struct mm_pools */
+    uint16_t *results;                      /* grouped combine: [rows, H]; else NULL */
     float *dw;
     bool wants_dx[MMOE_MAX_WORLD], wants_dw[MMOE_MAX_WORLD]; /* backward: what each rank wants back */
     mmoe_report report;

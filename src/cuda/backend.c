@@ -24,12 +24,16 @@ static bool supports(const mmoe_layer_config *config, int world, char *reason, s
             return false;
         }
     }
+    if (config->combine != MMOE_COMBINE_EXACT && world > 1) {
+        snprintf(reason, bytes, "combine is %d (grouped), expected %d for backend \"cuda\" over several ranks",
+                 (int)config->combine, (int)MMOE_COMBINE_EXACT);
+        return false;
+    }
     if (config->weight_on != MMOE_WEIGHT_ON_OUTPUT) {
         snprintf(reason, bytes, "weight_on is %d (the expert's input), expected %d for backend \"cuda\"",
                  (int)config->weight_on, (int)MMOE_WEIGHT_ON_OUTPUT);
         return false;
     }
-    (void)world;
     return true;
 }
 

@@ -68,6 +68,7 @@ static mmoe_status compare_layer(const struct mmoe_group *group, int peer, const
         FIELD(capacity_policy, "capacity_policy of the layer"),
         FIELD(capacity, "capacity of the layer"),
         FIELD(drop, "drop of the layer"),
+        FIELD(combine, "combine of the layer"),
         FIELD(forward_call, "the number of the forward that this backward belongs to"),
         FIELD(recompute, "recompute, which is 1 when the saved state keeps no rows,"),
     };

@@ -23,6 +23,7 @@ struct mm_agreement {
     int64_t version, max_tokens, max_hidden, max_top_k, max_experts; /* of the group */
     int64_t call, kind, layer, forward_call, recompute;              /* of the call */
     int64_t hidden, intermediate, experts, top_k, weight_on, activation, capacity_policy, capacity, drop;
+    int64_t combine;
     double limit;
 };
 

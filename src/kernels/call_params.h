@@ -11,7 +11,7 @@
 #include "kernels/work_params.h"
 
 #define CALL_MAX_WORLD 64
-#define CALL_AGREED_WORDS 40 /* of 32 bits: struct mm_agreement of the host */
+#define CALL_AGREED_WORDS 42 /* of 32 bits: struct mm_agreement of the host */
 #define CALL_REASON_BYTES 384
 
 enum ids_fault_kind { IDS_GOOD, IDS_BAD_ID, IDS_BAD_WEIGHT };

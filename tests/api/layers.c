@@ -41,6 +41,9 @@ static void without_top_k(mmoe_layer_config *config) {
 static void with_top_k_above(mmoe_layer_config *config) {
     config->top_k = MMOE_MAX_TOP_K + 1;
 }
+static void with_strange_combine(mmoe_layer_config *config) {
+    config->combine = (mmoe_combine)2;
+}
 static void with_weight_elsewhere(mmoe_layer_config *config) {
     config->weight_on = (mmoe_weight_on)2;
 }
@@ -94,6 +97,7 @@ static const struct {
     {without_top_k, "config.top_k is 0, expected 1 .. 64"},
     {with_top_k_above, "config.top_k is 65, expected 1 .. 64"},
     {with_weight_elsewhere, "config.weight_on is 2, expected 0 .. 1"},
+    {with_strange_combine, "config.combine is 2, expected 0 .. 1"},
     {with_activation, "config.activation is 1, expected 0 .. 0"},
     {with_limit_below, "config.limit is -1, expected a finite number above 0, or 0 for none"},
     {with_limit_nan, "config.limit is nan, expected a finite number above 0, or 0 for none"},

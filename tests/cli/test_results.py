@@ -61,6 +61,7 @@ def test_results_against_numpy(tmp_path, ranks):
     ["--ranks=2", "--routing=one:0", "--keep=plan"],
     ["--ranks=4", "--limit=0.3"],
     ["--ranks=2", "--weight-on=input"],
+    ["--ranks=4", "--combine=grouped"],
     ["--ranks=2", "--tokens=0"],
     ["--ranks=4", "--tokens=16", "--capacity=9", "--drop", "--routing=zipf:1"],
 ])

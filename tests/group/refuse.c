@@ -140,6 +140,7 @@ static void differ_in_each_field(struct rig_rank *rank, void *context) {
         {offsetof(struct mm_agreement, capacity_policy), "capacity_policy of the layer is"},
         {offsetof(struct mm_agreement, capacity), "capacity of the layer is"},
         {offsetof(struct mm_agreement, drop), "drop of the layer is"},
+        {offsetof(struct mm_agreement, combine), "combine of the layer is"},
         {offsetof(struct mm_agreement, forward_call), "the number of the forward"},
         {offsetof(struct mm_agreement, recompute), "recompute"},
     };

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import megamoe
 import pytest
-from megamoe import _library, errors
+from megamoe import _library, _status, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 STRUCTS = {"mmoe_tensor": "Tensor", "mmoe_group_config": "GroupConfig", "mmoe_layer_config": "LayerConfig",
@@ -76,6 +76,18 @@ def test_unsupported_reasons():
     assert unsupported_reason(**good, bias=True) == "the experts have biases, expected none"
     with pytest.raises(ValueError, match="weight_on is 'both', expected 'output' or 'input'"):
         unsupported_reason(**good, weight_on="both")
+    with pytest.raises(ValueError, match="combine is 'sum', expected 'exact' or 'grouped'"):
+        unsupported_reason(**good, combine="sum")
+
+
+def test_options_become_a_configuration():
+    sizes = {"hidden": 64, "intermediate": 32, "experts": 8, "top_k": 2}
+    plain = _status.layer_config(**sizes)
+    assert (plain.weight_on, plain.combine, plain.capacity_policy, plain.check_weights) == (0, 0, 0, 1)
+    made = _status.layer_config(**sizes, weight_on="input", combine="grouped", capacity=5, drop=True, limit=2.0,
+                                check_weights=False)
+    assert (made.weight_on, made.combine, made.capacity_policy, made.capacity, made.drop) == (1, 1, 1, 5, 1)
+    assert made.limit == 2.0 and made.check_weights == 0
 
 
 def test_a_library_that_is_not_there_is_told(monkeypatch):

@@ -11,7 +11,7 @@ from megamoe._status import unsupported_reason
 from megamoe.context import Context, chosen_device
 from megamoe.errors import UnsupportedError
 
-CHECKED_OPTIONS = ("capacity", "drop", "check_weights")  # those of a Context that unsupported_reason knows
+CHECKED_OPTIONS = ("capacity", "drop", "check_weights", "combine")  # those of a Context that unsupported_reason knows
 
 _contexts = weakref.WeakKeyDictionary()  # process group: {options: context}
 
