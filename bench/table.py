@@ -60,7 +60,7 @@ def read_record(path):
 
 
 def read(results):
-    records = [read_record(path) for path in sorted(results.glob("*.json")) if path.name not in GPU_RECORDS]
+    records = [read_record(path) for path in sorted(results.glob("*-ranks*.json"))]
     if not records:
         raise Problem(f"there are no results in {results}")
     return sorted(records, key=lambda r: (r["preset"] or "", r["scale"], r["ranks"]))

@@ -43,10 +43,10 @@ def work(rank, world, meeting, pipe):
 class Processes:
     """`run(function, ...)` calls function(rank, ...) in every process and returns the results in rank order."""
 
-    def __init__(self, world):
+    def __init__(self, world, case_seconds=CASE_SECONDS):
         start = multiprocessing.get_context("fork" if DEVICE == "cpu" else "spawn")
         self.folder = tempfile.TemporaryDirectory()
-        self.world, self.pipes, self.running = world, [], []
+        self.world, self.case_seconds, self.pipes, self.running = world, case_seconds, [], []
         for rank in range(world):
             ours, theirs = start.Pipe()
             process = start.Process(target=work, args=(rank, world, Path(self.folder.name, "meeting"), theirs))
@@ -64,9 +64,9 @@ class Processes:
         return [result for _, result in answers]
 
     def answer_of(self, rank):
-        if not self.pipes[rank].poll(CASE_SECONDS):
+        if not self.pipes[rank].poll(self.case_seconds):
             self.kill()
-            raise AssertionError(f"rank {rank} did not answer within {CASE_SECONDS} s; all ranks were ended")
+            raise AssertionError(f"rank {rank} did not answer within {self.case_seconds} s; all ranks were ended")
         try:
             return self.pipes[rank].recv()
         except EOFError:
