@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "cuda/inputs.h"
+#include "group/hello.h"
 #include "group/wait.h"
 
 _Static_assert(sizeof(struct mm_agreement) == CALL_AGREED_WORDS * sizeof(uint32_t), "what ranks agree on has grown");
 _Static_assert(offsetof(struct call_header, agreed) == 0, "words of a header are counted from what ranks agree on");
 _Static_assert(CALL_REASON_BYTES == MM_REASON_BYTES, "reasons differ in length");
 _Static_assert(CALL_MAX_WORLD == MMOE_MAX_WORLD, "the most ranks differ");
+_Static_assert(sizeof(struct mm_hello) == CALL_HELLO_WORDS * sizeof(uint32_t), "what a rank says of itself has grown");
 
 #define NS_PER_MS UINT64_C(1000000)
 
@@ -37,10 +39,20 @@ struct call_group mm_cuda_call_group(const struct mm_cuda_call *call) {
 
 /* ---- Queueing ---- */
 
-static mmoe_status launch_one(const struct mm_cuda_call *call, enum mm_cuda_kernel which) {
+/* Ranks in memory of the caller's are compared by their devices. */
+static mmoe_status launch_open(const struct mm_cuda_call *call) {
+    struct open_params params = {.group = mm_cuda_call_group(call), .introduces = call->cuda->shared.adopted};
+    struct mm_hello hello = mm_hello_of(call->group, 0);
+    hello.front.rank = 0;
+    memcpy(params.hello, &hello, sizeof hello);
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
+    return mm_cuda_launch(call, MM_KERNEL_CALL_OPEN, grid, &params);
+}
+
+static mmoe_status launch_meet(const struct mm_cuda_call *call) {
     const struct call_params params = {.group = mm_cuda_call_group(call)};
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS, .overlapping = which == MM_KERNEL_CALL_MEET};
-    return mm_cuda_launch(call, which, grid, &params);
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS, .overlapping = true};
+    return mm_cuda_launch(call, MM_KERNEL_CALL_MEET, grid, &params);
 }
 
 /* Numbers of calls are the devices' own: a replayed graph repeats what is written here. */
@@ -83,7 +95,7 @@ static mmoe_status launch_enter(const struct mm_cuda_call *call, const struct en
                                       .shared_bytes = ENTER_SHARED_BYTES,
                                       .overlapping = true};
     mmoe_status status = mm_cuda_launch(call, MM_KERNEL_CALL_ENTER, grid, params);
-    return status == MMOE_OK ? launch_one(call, MM_KERNEL_CALL_MEET) : status;
+    return status == MMOE_OK ? launch_meet(call) : status;
 }
 
 void mm_cuda_bring(struct mm_cuda_call *call, const mmoe_tensor *rows, size_t offset) {
@@ -130,7 +142,7 @@ static mmoe_status launch_copy(const struct mm_cuda_call *call) {
 }
 
 static mmoe_status exchange(const struct mm_cuda_call *call, const struct enter_params *params) {
-    mmoe_status status = launch_one(call, MM_KERNEL_CALL_OPEN);
+    mmoe_status status = launch_open(call);
     if (status == MMOE_OK && copies_rows(call)) {
         status = launch_copy(call);
     }
@@ -168,7 +180,7 @@ mmoe_status mm_cuda_exchange_refusal(const struct mm_cuda_call *call, mmoe_statu
     snprintf(params.header.reason, sizeof params.header.reason, "%.*s", CALL_REASON_BYTES - 1, text);
     params.header.status = (int32_t)status;
     params.header.tokens = 0;
-    mmoe_status failed = launch_one(call, MM_KERNEL_CALL_OPEN);
+    mmoe_status failed = launch_open(call);
     if (failed == MMOE_OK) {
         failed = launch_enter(call, &params);
     }
@@ -184,6 +196,8 @@ mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status)
     }
     mm_call_abort(call->group, status);
     now.stream = call->cuda->orders;
-    launch_one(&now, MM_KERNEL_CALL_STOP);
+    const struct call_params params = {.group = mm_cuda_call_group(call)};
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
+    mm_cuda_launch(&now, MM_KERNEL_CALL_STOP, grid, &params);
     return mm_fail(status, "%s", call->group->broken_text);
 }

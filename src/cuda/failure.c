@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "group/headers.h"
+#include "group/hello.h"
 #include "group/wait.h"
 #include "kernels/call_params.h"
 #include "plan/ids.h"
@@ -45,6 +46,14 @@ static mmoe_status mismatch(const struct mmoe_group *group, const struct call_to
     const struct mm_agreement theirs = agreement_of(&told->header[0], told->failed.call);
     const struct mm_agreement ours = agreement_of(&told->header[1], told->failed.call);
     return mm_agreement_compare(group, (int)told->failed.rank, &theirs, &ours);
+}
+
+static mmoe_status stranger(const struct mmoe_group *group, const struct call_told *told) {
+    const struct mm_hello own = mm_hello_of(group, 0);
+    struct mm_hello theirs;
+    memcpy(&theirs, told->hello, sizeof theirs);
+    theirs.front.rank = (int32_t)told->failed.rank;
+    return theirs.front.rank < group->rank ? mm_hello_compare(&theirs, &own) : mm_hello_compare(&own, &theirs);
 }
 
 static const char *doing(uint32_t step) {
@@ -97,6 +106,8 @@ static mmoe_status told_status(struct mmoe_group *group, const struct call_told 
         return refused(group, told);
     case CALL_MISMATCH:
         return mismatch(group, told);
+    case CALL_STRANGER:
+        return mm_call_break(group, stranger(group, told));
     case CALL_NO_FORWARD:
         return mm_fail(MMOE_REFUSED, "the forward that backward %u belongs to failed, expected one that went well",
                        failed->call);

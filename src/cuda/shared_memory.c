@@ -153,7 +153,7 @@ static mmoe_status check_memory(const struct mm_gpu *gpu, int rank, mm_cu_pointe
 mmoe_status mm_shared_adopt(const struct mm_gpu *gpu, struct mm_shared_memory *shared, int rank, int world,
                             void *const *blocks) {
     mmoe_status status = MMOE_OK;
-    *shared = (struct mm_shared_memory){.rank = rank, .world = world};
+    *shared = (struct mm_shared_memory){.rank = rank, .world = world, .adopted = true};
     for (int r = 0; r < world && status == MMOE_OK; r++) {
         shared->base[r] = (mm_cu_pointer)(uintptr_t)blocks[r];
         status = check_memory(gpu, r, shared->base[r]);

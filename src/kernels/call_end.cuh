@@ -21,6 +21,9 @@ MM_DEVICE void tell_details(const call_group &group, const call_result &result) 
     const call_control *own = own_control(group);
     if (result.outcome == CALL_STOPPED && load_acquire_system(&own->stopped.value) != 0)
         copy_words(&group.told->stop, &own->stop[result.rank], sizeof(call_stop));
+    if (result.outcome == CALL_STRANGER)
+        copy_words(group.told->hello, control_of(group, result.rank)->introduction[result.rank].hello,
+                   sizeof group.told->hello);
     if (result.outcome == CALL_REFUSED || result.outcome == CALL_MISMATCH)
         copy_words(&group.told->header[0], &own->header[result.rank], sizeof(call_header));
     if (result.outcome == CALL_MISMATCH || result.outcome == CALL_CAPACITY)

@@ -13,6 +13,7 @@
 #define CALL_MAX_WORLD 64
 #define CALL_AGREED_WORDS 42 /* of 32 bits: struct mm_agreement of the host */
 #define CALL_REASON_BYTES 384
+#define CALL_HELLO_WORDS 44 /* of 32 bits: struct mm_hello of the host */
 
 enum ids_fault_kind { IDS_GOOD, IDS_BAD_ID, IDS_BAD_WEIGHT };
 
@@ -53,7 +54,16 @@ struct call_stop {
     uint32_t culprit; /* the rank that was awaited in vain */
 };
 
+/* What a rank of an adopted group, whose hosts can't ask one another, says of itself before its first call. It lies in
+ * its own memory alone. */
+struct call_introduction {
+    struct call_flag posted;
+    alignas(128) uint32_t hello[CALL_HELLO_WORDS]; /* without the rank; equal on all ranks of a group */
+};
+
+/* The introductions come first: ranks that differ in anything else find them. */
 struct call_control {
+    struct call_introduction introduction[CALL_MAX_WORLD];
     struct call_flag ready[CALL_MAX_WORLD], left[CALL_MAX_WORLD];
     struct call_flag tokens_there[CALL_MAX_WORLD]; /* the number of the call for which a rank's slot is complete */
     struct call_flag rows_arrived[CALL_MAX_WORLD], dw_arrived[CALL_MAX_WORLD];
@@ -65,11 +75,12 @@ struct call_control {
 /* How a call went on this rank. */
 enum call_outcome {
     CALL_GOOD,
-    CALL_REFUSED,   /* by `rank`: see its header */
-    CALL_MISMATCH,  /* the headers of `rank` and of this rank differ */
-    CALL_CAPACITY,  /* more rows were routed to `rank` than it may keep: see the plan's summary */
-    CALL_STOPPED,   /* the group is broken: `rank` gave up first */
-    CALL_NO_FORWARD /* a backward's: the forward that it belongs to failed, as the plan of `rank` tells */
+    CALL_REFUSED,    /* by `rank`: see its header */
+    CALL_MISMATCH,   /* the headers of `rank` and of this rank differ */
+    CALL_CAPACITY,   /* more rows were routed to `rank` than it may keep: see the plan's summary */
+    CALL_STOPPED,    /* the group is broken: `rank` gave up first */
+    CALL_NO_FORWARD, /* a backward's: the forward that it belongs to failed, as the plan of `rank` tells */
+    CALL_STRANGER    /* `rank` is of another group: see its introduction. No call of this one can be made */
 };
 
 struct call_result {
@@ -81,17 +92,19 @@ struct call_result {
 
 /* What the host learns of calls, in its memory. */
 struct call_told {
-    uint32_t ended;               /* the last call that has ended, well or not */
-    struct call_result failed;    /* the last one that failed; call 0: none has. The rest belongs to it: */
-    struct call_stop stop;        /* CALL_STOPPED: the last word of `failed.rank` */
-    uint32_t spoilt;              /* 1: gradients of weights have a part of what was to be added */
-    struct call_header header[2]; /* CALL_REFUSED, CALL_MISMATCH: of `failed.rank`; CALL_MISMATCH, CALL_CAPACITY: of
-                                     this rank */
+    uint32_t ended;                   /* the last call that has ended, well or not */
+    struct call_result failed;        /* the last one that failed; call 0: none has. The rest belongs to it: */
+    struct call_stop stop;            /* CALL_STOPPED: the last word of `failed.rank` */
+    uint32_t spoilt;                  /* 1: gradients of weights have a part of what was to be added */
+    struct call_header header[2];     /* CALL_REFUSED, CALL_MISMATCH: of `failed.rank`; CALL_MISMATCH, CALL_CAPACITY: of
+                                         this rank */
+    uint32_t hello[CALL_HELLO_WORDS]; /* CALL_STRANGER: of `failed.rank` */
 };
 
 /* A rank's own, on its device. */
 struct call_state {
     uint32_t call;             /* n: the current or last one */
+    uint32_t introduced;       /* 1: all ranks have been found to be of one group, where that had to be asked */
     uint32_t opened;           /* 1: all ranks have left call n-1: this rank may write where they read */
     struct call_result result; /* of call n before its main kernel */
     uint32_t gave_up;          /* 1: the last call was given up after the ranks had met */
@@ -111,9 +124,16 @@ struct call_group {
     struct call_told *told;                 /* in memory of the host */
 };
 
-/* Of mm_call_open and mm_call_meet, one CTA of CALL_THREADS each. The first takes the next number and waits until all
- * peers have left the call before. The second waits for the headers of all ranks, compares them and notes how many
- * tokens each brings: none, when the call can't be made. */
+/* Of mm_call_open, one CTA of CALL_THREADS: takes the next number and waits until all peers have left the call before.
+ */
+struct open_params {
+    struct call_group group;
+    uint32_t introduces; /* 1: before the first call the ranks compare their hellos */
+    uint32_t hello[CALL_HELLO_WORDS];
+};
+
+/* Of mm_call_meet, one CTA of CALL_THREADS: waits for the headers of all ranks, compares them and notes how many tokens
+ * each brings: none, when the call can't be made. And of mm_call_stop. */
 struct call_params {
     struct call_group group;
 };

@@ -319,11 +319,119 @@ static void adopted_blocks_give_the_same_bits(void **state) {
     rig_batch_free(&batch);
 }
 
+/* ---- Adopted blocks of ranks that differ ---- */
+
+/* Differences that must be found before anything is written where a rank believes its peers' slots to be. */
+enum difference { SMALLER_SLOTS, ANOTHER_NAME, FEWER_RANKS, DIFFERENCES };
+
+struct differing {
+    struct sharing sharing;
+    struct rig_batch *batch;
+    enum difference difference;
+};
+
+/* Told to rank 0, which is the one that differs, and to all others. */
+static const char *const difference_texts[DIFFERENCES] = {
+    [SMALLER_SLOTS] = "max_tokens is 20 on rank 0 and 1280 on rank ",
+    [ANOTHER_NAME] = "\"other\" on rank 0 and \"\" on rank ",
+    [FEWER_RANKS] = " on rank 0 and ",
+};
+
+static mmoe_group_config config_of(const struct differing *differing, int rank) {
+    mmoe_group_config config = differing->sharing.crew.config;
+    if (rank == 0 && differing->difference == SMALLER_SLOTS)
+        config.max_tokens = TOKENS;
+    if (rank == 0 && differing->difference == ANOTHER_NAME)
+        config.name = "other";
+    return config;
+}
+
+/* Whether all of the rank's block past the devices' control part is still zero. */
+static bool is_untouched(mmoe_group *group, const void *block, size_t bytes) {
+    unsigned char *copy = malloc(bytes);
+    bool zero = mmoe_device_read(group, copy, block, bytes) == MMOE_OK;
+    for (size_t i = sizeof(struct call_control); i < bytes; i++)
+        zero = zero && copy[i] == 0;
+    free(copy);
+    return zero;
+}
+
+static bool fails_with(struct rig_rank *rank, mmoe_group *group, struct rig_batch *batch, mmoe_status expected,
+                       const char *text) {
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    mmoe_layer_config config = batch->layer;
+    mmoe_layer *layer;
+    struct rig_placed placed;
+    rank->group = group;
+    config.experts = config.experts / batch->world * mmoe_group_world(group);
+    RIG_TRY(rank, mmoe_layer_create(group, &config, &layer) == MMOE_OK, "no layer: %s", mmoe_last_error());
+    struct rig_call call = rig_call_make(rank, batch, &options, NULL, 0xff);
+    const bool placed_well = rig_call_place(rank, &call, &placed);
+    const mmoe_status status = mmoe_forward(layer, &call.forward);
+    const bool right = status == expected && strstr(mmoe_last_error(), text) != NULL;
+    char said[256];
+    snprintf(said, sizeof said, "%s: %s", mmoe_status_name(status), mmoe_last_error());
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    mmoe_layer_destroy(&layer);
+    RIG_TRY(rank, placed_well && right, "%s", said);
+    return true;
+}
+
+static void differ(struct rig_rank *rank, void *context) {
+    struct differing *differing = context;
+    mmoe_group *made = differing->sharing.crew.group[rank->rank], *group;
+    const struct mm_cuda_group *cuda = cuda_of(made);
+    const mmoe_group_config config = config_of(differing, rank->rank);
+    const int world = rank->world - (rank->rank == 0 && differing->difference == FEWER_RANKS);
+    const char *text = difference_texts[differing->difference];
+    void *blocks[MOST_RANKS];
+    for (int r = 0; r < rank->world; r++)
+        blocks[r] = mm_at(cuda->shared.base[r]);
+    RIG_OK(rank, mmoe_group_create_adopted(&config, rank->rank, world, blocks, &group));
+    const bool good = fails_with(rank, group, differing->batch, MMOE_MISMATCH, text) &&
+                      fails_with(rank, group, differing->batch, MMOE_BROKEN, text);
+    pthread_barrier_wait(&differing->sharing.barrier);
+    const bool untouched = is_untouched(made, blocks[rank->rank], cuda->layout.bytes);
+    pthread_barrier_wait(&differing->sharing.barrier);
+    mmoe_group_destroy(&group);
+    mmoe_group_destroy(&made);
+    RIG_EXPECT(rank, good, "not told: %s", text);
+    RIG_EXPECT(rank, untouched, "a block was written to");
+}
+
+static void adopted_blocks_of_ranks_that_differ(void **state) {
+    (void)state;
+    need_several();
+    const int world = ranks;
+    const mmoe_layer_config layer = rig_layer(ROW, 64, 2 * world, 2);
+    int64_t tokens[MOST_RANKS];
+    for (int r = 0; r < world; r++)
+        tokens[r] = TOKENS - r;
+    struct rig_batch batch = rig_batch_make(&layer, world, tokens, RIG_UNUSED, 42);
+    for (int difference = 0; difference < DIFFERENCES; difference++) {
+        struct differing differing = {.batch = &batch, .difference = (enum difference)difference};
+        struct crew *crew = &differing.sharing.crew;
+        if (difference == FEWER_RANKS && world < 3) /* one rank alone has no peers */
+            continue;
+        *crew = crew_on(world, RIG_THREADS);
+        crew->config.max_experts = layer.experts;
+        crew->config.max_tokens = 64 * TOKENS;
+        make_barrier(&differing.sharing);
+        crew_run(crew, differ, &differing);
+        pthread_barrier_destroy(&differing.sharing.barrier);
+    }
+    rig_batch_free(&batch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_reach_their_peers), /* before this process uses the driver */
-        cmocka_unit_test(threads_reach_their_peers),   cmocka_unit_test(adopted_blocks_give_the_same_bits),
-        cmocka_unit_test(more_ranks_than_gpus),        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(threads_reach_their_peers),
+        cmocka_unit_test(adopted_blocks_give_the_same_bits),
+        cmocka_unit_test(adopted_blocks_of_ranks_that_differ),
+        cmocka_unit_test(more_ranks_than_gpus),
+        cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(memory_of_one_gpu_is_short),
     };
     return cmocka_run_group_tests(tests, count_ranks, NULL);

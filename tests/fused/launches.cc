@@ -4,7 +4,7 @@
 #include "group.h"
 #include "kernels/fused_shape.h"
 
-extern "C" void mm_call_open(const call_params &p);
+extern "C" void mm_call_open(const open_params &p);
 extern "C" void mm_call_copy(const copy_params &p);
 extern "C" void mm_call_enter(const enter_params &p);
 extern "C" void mm_call_meet(const call_params &p);
@@ -204,7 +204,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     const unsigned plan_ctas = how.world * how.chunks, plan_threads = 32 * how.warps;
     switch (stage) {
     case OPEN:
-        queue(mm_call_open, "mm_call_open", call_params{group_of(call, r)}, 1, CALL_THREADS, 0);
+        queue(mm_call_open, "mm_call_open", open_params{group_of(call, r), 0, {}}, 1, CALL_THREADS, 0);
         return copies() && !ranks[r].wrong.no_tokens ? launch_copy(call, r) : void();
     case ENTER:
         return queue(mm_call_enter, "mm_call_enter", enter_of(call, r), how.enter_ctas, ENTER_THREADS,
