@@ -7,7 +7,7 @@ curves are compared in parts of many steps, by medians, and the measure is what 
     distance  of a run: the median of |run - reference| over the steps and all references, in units of the noise
     final     of a run: |mean loss of the last part - that of the references|, in units of that part's noise
 
-The distance in each part of each curve is at most DISTANCE, final at most FINAL. Losses are compared by their
+The distance in each part of each curve is at most LIMIT, and so is final. Losses are compared by their
 difference, lengths of gradients by that of their logarithms.
 """
 
@@ -15,7 +15,7 @@ import itertools
 
 import torch
 
-DISTANCE, FINAL = 3.0, 2.0
+LIMIT = 3.0
 
 
 def parts_of(curve, name, part, steps):
@@ -55,10 +55,10 @@ def refusals(run, references, stock, part):
     found, said = measured(run, references, stock, part), {}
     for name, distances in found["distance"].items():
         for number, distance in enumerate(distances):
-            if not distance <= DISTANCE:  # NaN is refused too
+            if not distance <= LIMIT:  # NaN is refused too
                 said[name, number * part + 1, (number + 1) * part] = (
-                    f"distance {distance:.2f}, at most {DISTANCE}; the noise is {found['noise'][name][number]:.5f}")
-    if not found["final"] <= FINAL:
+                    f"distance {distance:.2f}, at most {LIMIT}; the noise is {found['noise'][name][number]:.5f}")
+    if not found["final"] <= LIMIT:
         steps = len(run["loss"])
-        said["final loss", steps - part + 1, steps] = f"{found['final']:.2f} times the noise, at most {FINAL}"
+        said["final loss", steps - part + 1, steps] = f"{found['final']:.2f} times the noise, at most {LIMIT}"
     return said

@@ -44,7 +44,7 @@ def write(folder, stock, ours):
         "commit": commit(), "device": device(),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "sizes": dataclasses.asdict(SIZES), "unigram_entropy": unigram_entropy(),
-        "criterion": {"distance": criterion.DISTANCE, "final": criterion.FINAL},
+        "limit": criterion.LIMIT,
         "stock": stock, "ours": ours,
         "measured": {name: criterion.measured(run, references, references, SIZES.part) for name, run in ours.items()},
     }
