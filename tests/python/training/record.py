@@ -36,6 +36,12 @@ def device():
     return models[0] if models else platform.machine()
 
 
+def rounded(runs):
+    """To six digits, which is more than a picture shows."""
+    return {name: {curve: [float(f"{value:.6g}") for value in values] for curve, values in run.items()}
+            for name, run in runs.items()}
+
+
 def write(folder, stock, ours):
     """training.json in a folder: all curves, and how far each run of ours is from what it is compared with."""
     references = list(stock.values())
@@ -45,7 +51,7 @@ def write(folder, stock, ours):
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "sizes": dataclasses.asdict(SIZES), "unigram_entropy": unigram_entropy(),
         "limit": criterion.LIMIT,
-        "stock": stock, "ours": ours,
+        "stock": rounded(stock), "ours": rounded(ours),
         "measured": {name: criterion.measured(run, references, references, SIZES.part) for name, run in ours.items()},
     }
     if SHARED in ours:
