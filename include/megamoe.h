@@ -25,8 +25,9 @@
  * before anything is written. A rank that refuses a call tells its peers, which return MMOE_REFUSED
  * with its reason: nobody is left waiting, and the next call works. An error found after the ranks have
  * begun a call (a peer died, a time limit passed) breaks the group: y, dx, dw and overwritten weight
- * gradients are then filled with NaN, accumulated weight gradients are left as they were, and each later
- * call fails at once with MMOE_BROKEN and the first cause, and writes nothing.
+ * gradients are then filled with NaN, and each later call fails at once with MMOE_BROKEN and the first cause, and
+ * writes nothing. Accumulated weight gradients are left as they were; on GPUs, where a part may have been added by
+ * then, they are spoilt when the error text says so.
  *
  * Repeatability. The same inputs give the same bits on every run and at any number of threads. y, dx and
  * dw of a token do not depend on what else is in the batch. Tokens concatenated in rank order give the
@@ -155,7 +156,8 @@ typedef struct mmoe_group_config {
     int64_t progress_timeout_ms;   /* for everything else, once all have arrived: default 30000 */
     int32_t threads;               /* CPU threads of this rank; default 0: its share of the cores */
     int32_t spare_multiprocessors; /* of this rank's GPU, that large kernels leave to those of others, such as a
-                                      collective's; at least one is used. Changes no bit. Default 0 */
+                                      collective's; at least one is used, two by a backward. Changes no bit.
+                                      Default 0 */
     const char *backend;           /* agreed: "cuda" or "cpu"; default NULL: "cpu" */
     const char *name;              /* agreed: tells groups apart that one environment or path makes; default "" */
 } mmoe_group_config;

@@ -11,7 +11,7 @@
 
 struct mm_shared_memory {
     int rank, world;
-    bool adopted; /* the blocks are the caller's, and nobody has compared the ranks */
+    bool adopted;                       /* the blocks are the caller's, and nobody has compared the ranks */
     mm_cu_pointer base[MMOE_MAX_WORLD]; /* rank r's block, as mapped on this rank's GPU; 0: not mapped */
     struct mm_device_buffer alone;      /* the block of a rank without peers */
     mm_cu_memory own;                   /* this rank's block; 0: none that can be offered */

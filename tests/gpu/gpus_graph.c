@@ -203,7 +203,7 @@ static void expect_failure(struct rig_rank *rank, const struct fixture *fixture,
 }
 
 struct failing {
-    struct rig_batch good, over, bad;
+    struct rig_batch good, over, bad, nan;
     struct rig_options options;
 };
 
@@ -216,6 +216,10 @@ static const struct gpus_failure bad_id[] = {
     {"a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
      "rank {culprit} refused call {call}: ids at token 1, slot 0 is -5", "ids at token 1, slot 0 is -5"},
     {"its backward", MMOE_REFUSED, MMOE_REFUSED, no_forward_text, no_forward_text}};
+static const struct gpus_failure nan_weight[] = {
+    {"a router weight that is NaN", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+     "rank {culprit} refused call {call}: weights at token 1, slot 0 is nan", "weights at token 1, slot 0 is nan"},
+    {"its backward", MMOE_REFUSED, MMOE_REFUSED, no_forward_text, no_forward_text}};
 
 static void failing_body(struct rig_rank *rank, void *context) {
     struct failing *failing = context;
@@ -225,9 +229,11 @@ static void failing_body(struct rig_rank *rank, void *context) {
     for (unsigned i = 0; i < 2 && !rank->failed; i++) {
         if (!fixture_step(rank, &fixture, &failing->good, REPLAY_FORWARD | REPLAY_BACKWARD, 0xff))
             return;
-        expect_failure(rank, &fixture, &failing->over, too_many, 8 * i + 3);
+        expect_failure(rank, &fixture, &failing->over, too_many, 10 * i + 3);
         if (!rank->failed)
-            expect_failure(rank, &fixture, &failing->bad, bad_id, 8 * i + 5);
+            expect_failure(rank, &fixture, &failing->bad, bad_id, 10 * i + 5);
+        if (!rank->failed)
+            expect_failure(rank, &fixture, &failing->nan, nan_weight, 10 * i + 7);
         if (!rank->failed && !fixture_step(rank, &fixture, &failing->good, REPLAY_NOTHING, 0xff))
             return;
     }
@@ -247,14 +253,18 @@ static void replays_that_fail_are_told(void **state) {
         struct failing failing = {rig_batch_make(&layer, world, tokens, RIG_HOLES, 931),
                                   rig_batch_make(&layer, world, tokens, RIG_ONE_EXPERT, 931),
                                   rig_batch_make(&layer, world, tokens, RIG_HOLES, 931),
+                                  rig_batch_make(&layer, world, tokens, RIG_UNIFORM, 931),
                                   {.keep = (mmoe_keep)form, .accumulate = form}};
-        failing.bad.ids[(rig_batch_first(&failing.bad, world - 1) + 1) * TOP_K] = -5;
+        const int64_t slot = (rig_batch_first(&failing.bad, world - 1) + 1) * TOP_K;
+        failing.bad.ids[slot] = -5;
+        failing.nan.weights[slot] = NAN;
         struct rig_world ranks = rig_world_for(&failing.good, 1, gpus_kind);
         rig_world_run(&ranks, failing_body, &failing);
         rig_compare(&failing.good, &failing.options, RIG_BOUND);
         rig_batch_free(&failing.good);
         rig_batch_free(&failing.over);
         rig_batch_free(&failing.bad);
+        rig_batch_free(&failing.nan);
     }
 }
 

@@ -111,6 +111,36 @@ def ends_with_its_process_group(rank):
         return str(error)
 
 
+def beside_collectives(rank, world):
+    """Steps beside all-gathers of NCCL in another stream, which the ranks begin before or after theirs, in opposite
+    order."""
+    device, side = device_of(rank), torch.cuda.Stream()
+    mine = torch.full((1 << 22,), float(rank), device=device)
+    gathered = mine.new_empty(world << 22)
+    with context(rank, world, max_tokens=512) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        given = part(reference.problem(512 * world, device=device), [512] * world, group.rank, world)
+        expected = both(layer, given)
+
+        def gather():
+            with torch.cuda.stream(side):
+                dist.all_gather_into_tensor(gathered, mine, group=ep_group(rank, world))
+
+        for turn in range(20):
+            torch.cuda.synchronize()
+            gathered.fill_(-1)
+            torch.cuda.synchronize()
+            if (turn + rank) % 2 == 0:
+                gather()
+            results = both(layer, given)
+            if (turn + rank) % 2 == 1:
+                gather()
+            torch.cuda.synchronize()
+            assert_same_bits(results, expected)
+            first = rank - group.rank
+            assert torch.equal(gathered.view(world, -1)[:, 0].cpu(), torch.arange(first, first + world).float())
+
+
 def models_over_ranks(rank, world, kind):
     """A checkpointed model as the plain one, with the calls that are due, on ranks whose tokens differ."""
     with context(rank, world) as group:

@@ -3,7 +3,7 @@
 import pytest
 import rank_cases
 from model import CHECKPOINTS
-from setting import RANKS
+from setting import DEVICE, RANKS
 
 WORLDS = [world for world in (2, 4) if world <= RANKS]
 pytestmark = pytest.mark.skipif(not WORLDS, reason="needs two ranks")
@@ -36,6 +36,12 @@ def test_a_folder_that_cannot_be_made_is_told(processes):
 
 def test_ends_with_its_process_group(processes):
     assert set(processes.run(rank_cases.ends_with_its_process_group)) == {"the context is closed"}
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="not run: NCCL needs GPUs")
+@pytest.mark.parametrize("world", WORLDS)
+def test_beside_collectives(processes, world):
+    processes.run(rank_cases.beside_collectives, world)
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
