@@ -76,7 +76,7 @@ static void b12_slots_around_two_to_the_16(void **state) {
 
 /* ---- Routings ---- */
 
-/* B03, B10, B14: every kind of routing, with T that differs and is 0 somewhere, on one layer; experts without rows with
+/* B03, B10, B14: every kind of routing, with T that differs, on one layer; experts without rows with
  * gradients that are overwritten, and that are added to. */
 static void routings(void **state) {
     (void)state;

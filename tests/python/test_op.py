@@ -60,13 +60,20 @@ def limit_between_values(given):
     return float((tail[widest] + tail[widest + 1]) / 2)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="the CUDA backend weighs outputs, which unsupported_reason says")
-def test_options_of_a_layer(context):
+def assert_option_counts(context, given, **options):
+    results = both(context.layer(intermediate=INTERMEDIATE, **options), given)
+    assert_near(results, reference.expected(given, **options))
+    assert not torch.equal(results["y"], both(context.layer(intermediate=INTERMEDIATE), given)["y"])
+
+
+def test_a_limit(context):
     given = problem()
-    for options in ({"limit": limit_between_values(given)}, {"weight_on": "input"}):
-        results = both(context.layer(intermediate=INTERMEDIATE, **options), given)
-        assert_near(results, reference.expected(given, **options))
-        assert not torch.equal(results["y"], both(context.layer(intermediate=INTERMEDIATE), given)["y"])
+    assert_option_counts(context, given, limit=limit_between_values(given))
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="the CUDA backend weighs outputs, which unsupported_reason says")
+def test_weights_on_inputs(context):
+    assert_option_counts(context, problem(), weight_on="input")
 
 
 def test_a_layer_is_made_once(context):
