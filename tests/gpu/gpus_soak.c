@@ -162,8 +162,60 @@ static void soak_of_fewer_calls(void **state) {
     soak_of(calls_wanted(2000, 48), rig_scaled("most tokens", 1500, 40));
 }
 
+/* ---- B32: one rank sends, and every row counts ---- */
+
+struct sending {
+    struct rig_batch *batch;
+    int calls;
+};
+
+static void sending_body(struct rig_rank *rank, void *context) {
+    const struct sending *sending = context;
+    const struct rig_options options = {.forward_only = true};
+    struct ready ready;
+    mmoe_layer *layer;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &sending->batch->layer, &layer));
+    if (!ready_make(rank, sending->batch, &options, NULL, &ready))
+        return;
+    for (int i = 0; i < sending->calls; i++) {
+        if (!ready_poison(rank, &ready))
+            return;
+        RIG_OK(rank, mmoe_forward(layer, &ready.call.forward));
+        if (!ready_compare(rank, &ready, i))
+            return;
+    }
+    ready_free(rank, &ready);
+    mmoe_layer_destroy(&layer);
+}
+
+/* Rank 0's tokens go to an expert of its own and to one of the last rank; all other slots are not used. A row of a
+ * token is carried in two pieces, the second one short. */
+static void b32_only_one_rank_sends(void **state) {
+    (void)state;
+    const int64_t hidden = rig_scaled("columns of a row", 2112, 64), most = rig_scaled("tokens of a rank", 1024, 20);
+    for
+        GPUS_EACH_WORLD(world) {
+            int64_t tokens[MMOE_MAX_WORLD];
+            for (int r = 0; r < world; r++)
+                tokens[r] = most;
+            struct rig_batch batch = exact_batch_of(hidden, INNER, 2 * world, TOP_K, world, tokens, RIG_UNIFORM, 860);
+            for (int64_t slot = 0; slot < rig_batch_slots(&batch); slot++)
+                batch.ids[slot] = slot >= most * TOP_K ? -1 : slot % TOP_K == 0 ? 0 : 2 * world - 1;
+            exact_batch_encode(&batch, 0);
+            rig_reference_of(&batch);
+            struct sending sending = {&batch, calls_wanted(2000, 6)};
+            struct rig_world ranks = rig_world_for(&batch, 1, gpus_kind);
+            ranks.seconds = 100;
+            rig_world_run(&ranks, sending_body, &sending);
+            rig_batch_free(&batch);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest of_processes[] = {cmocka_unit_test(soak_of_10000_calls)};
-    const struct CMUnitTest of_threads[] = {cmocka_unit_test(soak_of_fewer_calls)};
+    const struct CMUnitTest of_threads[] = {
+        cmocka_unit_test(soak_of_fewer_calls),
+        cmocka_unit_test(b32_only_one_rank_sends),
+    };
     return gpus_main(2, GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
 }
