@@ -45,10 +45,10 @@ def save_the_op(_, op, *args, **kwargs):
 
 
 def checkpointed_by(variant):
-    if variant != SAVED:
-        return functools.partial(checkpoint, use_reentrant=False)
-    contexts = functools.partial(create_selective_checkpoint_contexts, save_the_op)
-    return functools.partial(checkpoint, use_reentrant=False, context_fn=contexts)
+    how = {"use_reentrant": False, "preserve_rng_state": False}  # nothing in a layer is random
+    if variant == SAVED:
+        how["context_fn"] = functools.partial(create_selective_checkpoint_contexts, save_the_op)
+    return functools.partial(checkpoint, **how)
 
 
 class Trainer:
