@@ -67,8 +67,8 @@ def test_experts_over_ranks_learn_as_those_of_one(trained):
 @pytest.mark.parametrize(("fault", "shown_by"), [
     ("gradient of down_proj nine tenths", "gradient of down_proj"),
     ("no gradient of router weights", "gradient of mlp.gate"),
-    ("no gradient of tokens", "gradient of others"),
-    ("every 31st token without its experts", "loss"),
+    ("no gradient of tokens", "loss"),
+    ("every 31st token without its experts", "gradient of down_proj"),
 ])
 def test_a_planted_fault_is_refused(trained, faulty, fault, shown_by):
     stock, _ = trained
