@@ -48,7 +48,7 @@ def curves(names, stock):
             for column, (name, style) in enumerate(zip(names, styles), start=2)]
 
 
-def script(record, picture):
+def script(record):
     stock, ours = ({name: run["loss"] for name, run in record[kind].items()} for kind in ("stock", "ours"))
     losses = stock | ours
     below = differences(losses, stock)
@@ -63,7 +63,6 @@ def script(record, picture):
         *block("below", zip(steps, *below.values())),
         *block("noise", ((first * part + at, -value, value) for first, value in enumerate(noise) for at in (1, part))),
         'set terminal svg size 800,720 noenhanced font "sans-serif,13" background rgb "white"',
-        f'set output "{picture}"',
         "set grid",
         f"set xrange [0:{len(steps)}]",
         "set lmargin 10",
@@ -79,18 +78,22 @@ def script(record, picture):
         "unset multiplot", ""])
 
 
-def draw(record, picture):
+def drawn(record):
+    """The picture's text, without the tabs and trailing blanks that gnuplot writes."""
     try:
-        done = subprocess.run(["gnuplot"], input=script(record, picture), capture_output=True, text=True, check=False)
+        done = subprocess.run(["gnuplot"], input=script(record), capture_output=True, text=True, check=False)
     except OSError as error:
         raise Problem(f"gnuplot can't be started: {error}") from error
     if done.returncode or done.stderr:
         raise Problem(f"gnuplot: {done.stderr.strip()}")
+    lines = (line.replace("\t", " ").strip() for line in done.stdout.splitlines())
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def main(record=ROOT / "bench/results/training.json", picture=ROOT / "docs/training.svg"):
     try:
-        draw(json.loads(Path(record).read_text(encoding="utf-8")), picture)
+        text = drawn(json.loads(Path(record).read_text(encoding="utf-8")))
+        Path(picture).write_text(text, encoding="utf-8")
     except (Problem, OSError, ValueError) as problem:
         sys.exit(f"{problem}")
 
