@@ -56,15 +56,17 @@ def why_not(world, on_gpu):
 
 
 class Place:
-    """This rank, the model's sizes, and the faster of two ways for what both paths have in common or stock has."""
+    """This rank, the model's sizes, and the faster of two ways to attend and of two for the sum of stock's experts, of
+    which one rank alone has one."""
 
     def __init__(self, rank, job):
         self.rank, self.sizes = rank, job.sizes
         self.device = torch.device("cuda", rank.number) if job.on_gpu else torch.device("cpu")
-        self.kernel_name, self.sum_name = "any", "bmm"
+        self.kernel_name, self.sum_name = "any", "bmm" if rank.world > 1 else "index_add"
         if job.on_gpu:
             self.kernel_name = faster_attention(rank, job.sizes, self.device)
-            self.sum_name = faster_sum(rank, job.sizes, self.device)
+            if rank.world > 1:
+                self.sum_name = faster_sum(rank, job.sizes, self.device)
             torch.cuda.empty_cache()
         self.kernel = KERNELS.get(self.kernel_name)
 
