@@ -126,6 +126,7 @@ def beside_collectives(rank, world):
             with torch.cuda.stream(side):
                 dist.all_gather_into_tensor(gathered, mine, group=ep_group(rank, world))
 
+        gather()  # the first one makes NCCL's communicator, for which the hosts wait for each other
         for turn in range(20):
             torch.cuda.synchronize()
             gathered.fill_(-1)

@@ -36,8 +36,8 @@ class Run:
 
 SIZES = (Sizes(hidden=64, intermediate=64, layers=2, experts=8, top_k=2, sequences=8, length=64, steps=100, rise=20,
                rate=2e-3, part=25) if DEVICE == "cpu" else
-         Sizes(hidden=512, intermediate=256, layers=4, experts=32, top_k=4, sequences=8, length=512, steps=300, rise=50,
-               rate=1e-3, part=50))
+         Sizes(hidden=512, intermediate=256, layers=4, experts=32, top_k=4, sequences=8, length=512, steps=200, rise=40,
+               rate=1e-3, part=40))
 
 # Differ in rounding alone: "eager" rounds the operands and results of its products to bf16, "grouped_mm" computes experts
 # of fp32 weights in fp32, and what is moved is moved as little as rounding to bf16 may.
