@@ -60,7 +60,8 @@ def read_record(path):
 
 
 def read(results):
-    records = [read_record(path) for path in sorted(results.glob("*-ranks*.json"))]
+    records = [read_record(path) for path in sorted(results.glob("*.json"))]
+    records = [record for record in records if record.get("command") == "bench"]  # others are of GPUs, or of trainings
     if not records:
         raise Problem(f"there are no results in {results}")
     return sorted(records, key=lambda r: (r["preset"] or "", r["scale"], r["ranks"]))

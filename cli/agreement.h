@@ -11,7 +11,7 @@ struct agreement_term {
     uint64_t digest;            /* of all of it; for a file, of its bytes */
 };
 
-#define AGREEMENT_TERMS (17 + INPUTS)
+#define AGREEMENT_TERMS (18 + INPUTS)
 
 /* Everything that must be the same on all ranks, in plain memory that can be sent to a rank of the same version. */
 struct agreement {
