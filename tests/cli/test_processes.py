@@ -103,6 +103,7 @@ def test_ranks_that_disagree():
     (["--routing=one:1"], ["--routing=one:2"], "--routing", ("one:1", "one:2")),
     (["--tokens=4,4,4,4"], ["--tokens=4,4,4,3"], "--tokens", ("4,4,4,4", "4,4,4,3")),
     ([], ["--keep=plan"], "--keep", ("rows", "plan")),
+    ([], ["--combine=grouped"], "--combine", ("exact", "grouped")),
     (["--save={tmp}"], [], "--save", ("{tmp}", "not given")),
     (["--x={tmp}/x.npy"], [], "--x", ("{tmp}/x.npy", "not given")),
     (["--x={tmp}/x.npy"], ["--x={tmp}/other.npy"], "--x", ("{tmp}/x.npy", "{tmp}/other.npy")),
