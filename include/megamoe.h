@@ -31,7 +31,8 @@
  *
  * Repeatability. The same inputs give the same bits on every run and at any number of threads. y, dx and
  * dw of a token do not depend on what else is in the batch. Tokens concatenated in rank order give the
- * same y, dx, dw and weight gradients, bit for bit, at W = 1, 2, 4, 8 on one backend and machine.
+ * same y, dx, dw and weight gradients, bit for bit, at W = 1, 2, 4, 8 on one backend and machine; y with
+ * the exact combine alone.
  *
  * Devices. With a backend that works on a device, the addresses in tensors (of `data`, and those that `experts`
  * lists) are of the memory of the group's device. A call queues its work on `stream` and may return before it is

@@ -26,7 +26,7 @@ MISSING = 2  # exit status when nothing can be measured here
 try:
     import torch
 except ImportError as error:
-    print(f"gpu-bench: not run: {error}")
+    print(f"gpu-bench: not run: {error}; PYTHON in the environment names another python3")
     sys.exit(MISSING)
 
 import layer

@@ -8,14 +8,19 @@ import torch.distributed as dist
 
 from megamoe._library import destroy, library
 from megamoe._meeting import meeting_path
+from megamoe._status import unavailable_reason
 from megamoe._tensors import made_current
 from megamoe.errors import check
 from megamoe.layer import Layer
 
 
 def chosen_device(device):
-    """The device that was asked for, a GPU with its number."""
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    """The device that was asked for, a GPU with its number. RuntimeError where the layer can't run on it."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    reason = unavailable_reason(device.type if isinstance(device, torch.device) else str(device).split(":")[0])
+    if reason is not None:
+        raise RuntimeError(reason)
+    device = torch.device(device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     return device
@@ -58,7 +63,7 @@ class Context:
         check_weights      NaN and Inf among router weights are refused
         combine            "exact": each slot's result travels, and y has the same bits on any number of ranks.
                            "grouped": a token's results on one rank are summed there, and the rounded sums travel and are
-                           added in rank order: less to send where a token has several slots on a rank
+                           added in rank order: less to send where a token has several slots on a rank. On the CPU
         spare_multiprocessors   of this GPU, that the layer leaves to other kernels
         threads            of the CPU backend; 0: this rank's share of the cores
         arrive_timeout     seconds for peers to come to a call or to set-up; progress_timeout: for everything after

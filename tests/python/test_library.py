@@ -80,6 +80,11 @@ def test_unsupported_reasons():
         unsupported_reason(**good, combine="sum")
 
 
+def test_a_context_where_the_layer_can_not_run():
+    with pytest.raises(RuntimeError, match="device is 'tpu', expected one of 'cuda', 'cpu'"):
+        megamoe.Context(max_tokens=1, hidden=64, top_k=1, experts=1, device="tpu")
+
+
 def test_options_become_a_configuration():
     sizes = {"hidden": 64, "intermediate": 32, "experts": 8, "top_k": 2}
     plain = _status.layer_config(**sizes)

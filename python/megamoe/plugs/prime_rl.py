@@ -4,7 +4,8 @@
 
 This runs the trainer's module after `install()`, which any other program calls itself before it reads a config. The
 trainer's models, routers, parameters and checkpoints stay as they are; of each MoE only what runs its experts is
-replaced. Seen from here prime-rl has two forms, told apart by what its config knows:
+replaced. Keys beside `type` in the table: max_tokens_per_rank (default: seq_len), fallback (false), keep ("auto") and
+spare_multiprocessors (0). Seen from here prime-rl has two forms, told apart by what its config knows:
 
     dispatch  [model.moe.dispatch] with a type, and a token dispatcher for each MoE: since its pull request 3411
     flat      model.ep_comm_backend, and MoE.forward that asks for it: v0.8
