@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from megamoe.plugs import hugging_face
+from megamoe.plugs import hugging_face, sharded
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -45,16 +45,6 @@ def batches(text, rank):
         yield torch.stack([data[start:start + LENGTH] for start in starts])
 
 
-def average_over(ranks, model):
-    """The mean of gradients over ranks. Those of experts are sums over the tokens of all ranks already."""
-    for weight in model.parameters():
-        if hasattr(weight, "to_local"):
-            weight.grad.to_local().div_(ranks)
-        else:
-            dist.all_reduce(weight.grad)
-            weight.grad.div_(ranks)
-
-
 def main():
     options = arguments()
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
@@ -72,8 +62,8 @@ def main():
         with torch.autocast(device, dtype=torch.bfloat16):
             loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
-        if ranks > 1:
-            average_over(ranks, model)
+        sharded.average_gradients(model)
+        sharded.clip_grad_norm_(model, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         if rank == 0 and (step == 1 or step % 10 == 0):

@@ -8,6 +8,7 @@ from setting import EXPERTS, HIDDEN, INTERMEDIATE, TOP_K, device_of
 
 transformers = pytest.importorskip("transformers", reason="not run: Transformers is not installed")
 hugging_face = pytest.importorskip("megamoe.plugs.hugging_face")
+sharded = pytest.importorskip("megamoe.plugs.sharded")
 
 TOKENS = 20
 
@@ -179,3 +180,37 @@ def experts_of_a_mesh(rank):
 @cases.over_two_ranks
 def test_experts_over_two_ranks(processes):
     processes.run(experts_of_a_mesh)
+
+
+def training_over_a_mesh(rank, folder):
+    """Averaged and clipped gradients are those of one rank with the tokens of both, and what is saved is what was."""
+    mesh = cases.mesh_of(2)["ep"]
+    alone, shared = model_of(rank=rank), model_of(rank=rank)
+    weights = {name: value.cpu() for name, value in alone.state_dict().items()}
+    hugging_face.attach(alone, **cases.set_up(rank))
+    hugging_face.attach(shared, mesh=mesh, **cases.set_up(rank))
+    first = rank - mesh.get_local_rank()
+    both = torch.cat([tokens(first), tokens(first + 1)]).to(device_of(rank))
+    expected = step(alone, both)  # clipped in place
+    norm = torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.5 * float(sharded.clip_grad_norm_(alone, 1e9)))
+    step(shared, tokens(rank))
+    sharded.average_gradients(shared)
+    found = sharded.clip_grad_norm_(shared, 0.5 * float(norm))
+    assert abs(found / norm - 1) < 0.01
+    assert abs(sharded.clip_grad_norm_(shared, 1e9) / (0.5 * norm) - 1) < 0.01
+    halves = {name: cases.local(weight.grad) for name, weight in shared.named_parameters() if "experts" not in name}
+    cases.assert_near(halves, {name: expected[name].double().cpu() for name in halves}, bound=0.03)
+    whole = sharded.whole_state_dict(shared)
+    if mesh.get_local_rank() > 0:
+        return whole == {}
+    assert all(torch.equal(whole[name], value) for name, value in weights.items())
+    if rank > 0:
+        return True
+    shared.save_pretrained(folder, state_dict=whole)
+    loaded = transformers.Qwen3MoeForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+    return all(torch.equal(loaded[name], value) for name, value in weights.items())
+
+
+@cases.over_two_ranks
+def test_training_over_two_ranks(processes, tmp_path):
+    assert all(processes.run(training_over_a_mesh, str(tmp_path)))

@@ -8,6 +8,7 @@ batches.
 import torch
 import torch.distributed as dist
 from megamoe.plugs import hugging_face
+from megamoe.plugs.sharded import average_gradients
 from setting import DEVICE, device_of
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -44,16 +45,6 @@ def take_over(model, sizes, sequences, mesh, device):
     taken = hugging_face.attach(model, mesh=mesh, max_tokens=sequences * sizes.length, device=device, threads=1,
                                 arrive_timeout=60)
     assert len(taken) == sizes.layers
-
-
-def average_over(ranks, model):
-    """The mean of gradients over ranks. Those of experts are sums over the tokens of all ranks already."""
-    for weight in model.parameters():
-        if hasattr(weight, "to_local"):
-            weight.grad.to_local().div_(ranks)
-        else:
-            dist.all_reduce(weight.grad)
-            weight.grad.div_(ranks)
 
 
 def kind_of(name):
@@ -95,8 +86,7 @@ def train(run, sizes, rank=0, mesh=None):
         with torch.autocast(DEVICE, dtype=torch.bfloat16):
             loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
-        if ranks > 1:
-            average_over(ranks, model)
+        average_gradients(model)
         squares = squares_of(model, ranks)
         steps.append(torch.stack([loss.detach().double() / ranks, *squares.values()]))
         optimizer.step()
