@@ -2,6 +2,6 @@
 
     prime_rl, torchtitan, hugging_face, megatron
 
-`sharded` has what a training loop of one's own needs besides. The plugs refuse at set-up what the layer can't compute, with a sentence that names the option, and meet other ranks there
-and nowhere else but in the op.
+They refuse at set-up what the layer can't compute, with a sentence that names the option, and meet other ranks there
+and nowhere else but in the op. `sharded` has what a training loop of one's own needs besides.
 """
