@@ -19,8 +19,9 @@ static void prove(mmoe_layer_config layer, int world, enum rig_routing routing, 
 static void any_number_of_ranks(void **state) {
     (void)state;
     static const enum rig_routing kinds[] = {RIG_UNIFORM, RIG_DUPLICATES, RIG_HOLES, RIG_ONE_EXPERT, RIG_UNUSED};
+    const int count = rig_scaled("kinds of routing", (int)(sizeof kinds / sizeof kinds[0]), 2);
     for (int world = 1; world <= 8; world *= 2)
-        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (int i = 0; i < count; i++)
             prove(rig_layer(HIDDEN, INNER, 16, 6), world, kinds[i], RIG_THREADS);
     prove(rig_layer(HIDDEN, INNER, 16, 6), 4, RIG_DUPLICATES, RIG_PROCESSES);
 }
@@ -28,7 +29,7 @@ static void any_number_of_ranks(void **state) {
 /* The most slots of a token, and a router weight on the input. */
 static void the_most_slots(void **state) {
     (void)state;
-    mmoe_layer_config layer = rig_layer(24, 8, 128, MMOE_MAX_TOP_K);
+    mmoe_layer_config layer = rig_layer(24, 8, rig_scaled("experts", 128, 64), MMOE_MAX_TOP_K);
     prove(layer, 2, RIG_UNIFORM, RIG_THREADS);
     layer.weight_on = MMOE_WEIGHT_ON_INPUT;
     prove(layer, 4, RIG_DUPLICATES, RIG_THREADS);
