@@ -55,8 +55,8 @@ def unsupported_reason(*, world=1, device="cuda", activation="silu", bias=False,
     """Why the layer can't be computed over `world` ranks on `device`, as one sentence; None when it can.
 
     The options are those of `Context` and `Context.layer`: hidden, intermediate, experts, top_k, and if they are not
-    the defaults weight_on, limit, capacity, drop, check_weights, combine. `activation` ("silu": silu(gate) * up) and `bias` are
-    asked here so that whoever plugs the layer into a model has one place to ask.
+    the defaults weight_on, limit, capacity, drop, check_weights, combine. `activation` ("silu": silu(gate) * up) and
+    `bias` are asked here so that whoever plugs the layer into a model has one place to ask.
     """
     if activation not in ("silu", "swish"):
         return f"activation is {activation!r}, expected 'silu': h = silu(gate) * up"

@@ -73,14 +73,13 @@ class Context:
     """
 
     def __init__(self, process_group=None, *, max_tokens, hidden, top_k, experts, device=None, capacity=None,
-                 drop=False, check_weights=True, combine="exact", spare_multiprocessors=0, threads=0, arrive_timeout=600.0,
-                 progress_timeout=30.0):
+                 drop=False, check_weights=True, combine="exact", spare_multiprocessors=0, threads=0,
+                 arrive_timeout=600.0, progress_timeout=30.0):
         self.device = chosen_device(device)
         self.world = 1 if process_group is None else dist.get_world_size(process_group)
         self.rank = 0 if process_group is None else dist.get_rank(process_group)
         self.max_tokens, self.hidden, self.top_k, self.experts = max_tokens, hidden, top_k, experts
-        self.options = {"capacity": capacity, "drop": drop, "check_weights": check_weights,
-                        "combine": combine}
+        self.options = {"capacity": capacity, "drop": drop, "check_weights": check_weights, "combine": combine}
         config = group_config(self.device, max_tokens=max_tokens, hidden=hidden, top_k=top_k, experts=experts,
                               threads=threads, spare_multiprocessors=spare_multiprocessors,
                               arrive_timeout=arrive_timeout, progress_timeout=progress_timeout)

@@ -26,6 +26,20 @@ mmoe_status mm_combine_await(struct mm_cpu_call *call, enum mm_arrival what, boo
     return mm_call_await(group, what, counts);
 }
 
+uint16_t *mm_combine_slot(const struct mm_cpu_call *call, int64_t row) {
+    const mmoe_plan *plan = &call->plan->view;
+    const struct mmoe_group *group = call->group;
+    int64_t slot = plan->row_token[row] * call->top_k + plan->row_slot[row];
+    unsigned char *slots = group->segment[plan->row_source[row]] + group->layout.combine;
+    return (uint16_t *)(void *)slots + slot * call->hidden;
+}
+
+void mm_sum_rows(int64_t hidden, const uint16_t *rows, const int64_t *which, int count, float *sum) {
+    memset(sum, 0, (size_t)hidden * sizeof *sum);
+    for (int i = 0; i < count; i++)
+        mm_add_widened(hidden, rows + which[i] * hidden, sum);
+}
+
 enum { TOKENS = 32 }; /* of a task */
 
 struct summing {
@@ -52,9 +66,7 @@ static void sum_token(const struct summing *summing, int64_t token, const struct
     const int count = summing->grouped ? mm_grouped_slots(call, token, slots) : used_slots(call, token, slots);
     float *sum = space->a;
     uint16_t *rounded = (uint16_t *)(void *)space->c;
-    memset(sum, 0, (size_t)hidden * sizeof *sum);
-    for (int i = 0; i < count; i++)
-        mm_add_widened(hidden, summing->slots + slots[i] * hidden, sum);
+    mm_sum_rows(hidden, summing->slots, slots, count, sum);
     mm_narrow(hidden, sum, rounded);
     mm_write_row(&summing->out, token, hidden, rounded);
 }

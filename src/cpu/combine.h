@@ -4,6 +4,12 @@
 
 #include "cpu/state.h"
 
+/* [H] for the result of a row: the combine slot of its token on the rank of the token. */
+uint16_t *mm_combine_slot(const struct mm_cpu_call *call, int64_t row);
+
+/* sum [H] fp32 of `count` of the rows [H] bf16, in the order of their numbers in `which`. */
+void mm_sum_rows(int64_t hidden, const uint16_t *rows, const int64_t *which, int count, float *sum);
+
 /* Tells every rank (with `wanted`; NULL: all) that its rows, each `bytes` long, are in its slots. */
 mmoe_status mm_combine_arrived(struct mm_cpu_call *call, enum mm_arrival what, const bool *wanted, size_t bytes);
 

@@ -1,6 +1,7 @@
 /* The grouped combine; see grouped.h. */
 #include <string.h>
 
+#include "cpu/combine.h"
 #include "cpu/grouped.h"
 #include "cpu/routing.h"
 
@@ -26,7 +27,7 @@ static void link_rows(const struct mm_cpu_call *call) {
 }
 
 /* The rows of the token whose lowest one is `first`, in slot order. */
-static int rows_of_token(const struct mm_cpu_call *call, int32_t first, int32_t *rows) {
+static int rows_of_token(const struct mm_cpu_call *call, int32_t first, int64_t *rows) {
     const mmoe_plan *plan = &call->plan->view;
     const struct mm_row_link *links = call->cpu->pools.links.data;
     int count = 0;
@@ -41,17 +42,11 @@ static int rows_of_token(const struct mm_cpu_call *call, int32_t first, int32_t 
 
 /* Scratch: the sum in fp32. */
 static void push_token(const struct mm_cpu_call *call, int32_t first, const struct mm_workspace *space) {
-    const mmoe_plan *plan = &call->plan->view;
-    const int64_t hidden = call->hidden;
-    int32_t rows[MMOE_MAX_TOP_K];
+    int64_t rows[MMOE_MAX_TOP_K];
     const int count = rows_of_token(call, first, rows);
     float *sum = space->a;
-    memset(sum, 0, (size_t)hidden * sizeof *sum);
-    for (int i = 0; i < count; i++)
-        mm_add_widened(hidden, call->results + rows[i] * hidden, sum);
-    unsigned char *slots = call->group->segment[plan->row_source[first]] + call->group->layout.combine;
-    const int64_t slot = plan->row_token[first] * call->top_k + plan->row_slot[rows[0]];
-    mm_narrow(hidden, sum, (uint16_t *)(void *)slots + slot * hidden);
+    mm_sum_rows(call->hidden, call->results, rows, count, sum);
+    mm_narrow(call->hidden, sum, mm_combine_slot(call, rows[0]));
 }
 
 enum { ROWS = 128 }; /* of a task */

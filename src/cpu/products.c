@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cpu/activation.h"
+#include "cpu/combine.h"
 #include "cpu/products.h"
 
 enum { GATE_UP_COLS = MM_GEMM_COLS / 2 }; /* a tile of gate columns and the same up columns are one sgemm */
@@ -104,13 +105,7 @@ static bool weight_on_input(const struct mm_cpu_call *call) {
 
 /* Where the result of a row goes: [H], to be summed here or in the combine slots of its token's rank. */
 static uint16_t *result_of(const struct mm_cpu_call *call, int64_t row) {
-    if (call->results != NULL)
-        return call->results + row * call->hidden;
-    const mmoe_plan *plan = &call->plan->view;
-    const struct mmoe_group *group = call->group;
-    int64_t slot = plan->row_token[row] * call->top_k + plan->row_slot[row];
-    unsigned char *slots = group->segment[plan->row_source[row]] + group->layout.combine;
-    return (uint16_t *)(void *)slots + slot * call->hidden;
+    return call->results != NULL ? call->results + row * call->hidden : mm_combine_slot(call, row);
 }
 
 /* ---- Forward ---- */

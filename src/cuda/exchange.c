@@ -39,20 +39,26 @@ struct call_group mm_cuda_call_group(const struct mm_cuda_call *call) {
 
 /* ---- Queueing ---- */
 
+/* A kernel of one CTA. */
+static mmoe_status launch_one(const struct mm_cuda_call *call, enum mm_cuda_kernel which, const void *params) {
+    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS, .overlapping = which == MM_KERNEL_CALL_MEET};
+    return mm_cuda_launch(call, which, grid, params);
+}
+
 /* Ranks in memory of the caller's are compared by their devices. */
 static mmoe_status launch_open(const struct mm_cuda_call *call) {
     struct open_params params = {.group = mm_cuda_call_group(call), .introduces = call->cuda->shared.adopted};
-    struct mm_hello hello = mm_hello_of(call->group, 0);
-    hello.front.rank = 0;
-    memcpy(params.hello, &hello, sizeof hello);
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
-    return mm_cuda_launch(call, MM_KERNEL_CALL_OPEN, grid, &params);
+    if (params.introduces) {
+        struct mm_hello hello = mm_hello_of(call->group, 0);
+        hello.front.rank = 0;
+        memcpy(params.hello, &hello, sizeof hello);
+    }
+    return launch_one(call, MM_KERNEL_CALL_OPEN, &params);
 }
 
 static mmoe_status launch_meet(const struct mm_cuda_call *call) {
     const struct call_params params = {.group = mm_cuda_call_group(call)};
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS, .overlapping = true};
-    return mm_cuda_launch(call, MM_KERNEL_CALL_MEET, grid, &params);
+    return launch_one(call, MM_KERNEL_CALL_MEET, &params);
 }
 
 /* Numbers of calls are the devices' own: a replayed graph repeats what is written here. */
@@ -197,7 +203,6 @@ mmoe_status mm_cuda_give_up(const struct mm_cuda_call *call, mmoe_status status)
     mm_call_abort(call->group, status);
     now.stream = call->cuda->orders;
     const struct call_params params = {.group = mm_cuda_call_group(call)};
-    const struct mm_cuda_grid grid = {.ctas = 1, .threads = CALL_THREADS};
-    mm_cuda_launch(&now, MM_KERNEL_CALL_STOP, grid, &params);
+    launch_one(&now, MM_KERNEL_CALL_STOP, &params);
     return mm_fail(status, "%s", call->group->broken_text);
 }

@@ -4,8 +4,6 @@
 #include "kernels/call_wait.cuh"
 #include "kernels/warp_least.cuh"
 
-#define NOBODY 0xffffffffu
-
 MM_DEVICE bool refuses(const call_header *header) {
     return load_u32(&header->status) != 0 || load_u32(&header->fault.kind) != IDS_GOOD;
 }

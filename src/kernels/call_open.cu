@@ -4,8 +4,6 @@
 #include "kernels/call_wait.cuh"
 #include "kernels/warp_least.cuh"
 
-#define NOBODY 0xffffffffu
-
 /* ---- The first call of an adopted group ---- */
 
 MM_DEVICE void introduce(const open_params &p) {

@@ -11,6 +11,7 @@
 #include "kernels/work_params.h"
 
 #define CALL_MAX_WORLD 64
+#define NOBODY 0xffffffffu   /* no rank */
 #define CALL_AGREED_WORDS 42 /* of 32 bits: struct mm_agreement of the host */
 #define CALL_REASON_BYTES 384
 #define CALL_HELLO_WORDS 44 /* of 32 bits: struct mm_hello of the host */

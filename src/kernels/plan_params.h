@@ -18,7 +18,6 @@
 #define PLAN_MAX_WORLD CALL_MAX_WORLD
 #define PLAN_ROW_BLOCK 128u
 #define PLAN_NO_CAPACITY 0xffffffffu
-#define PLAN_NOBODY 0xffffffffu /* no rank */
 
 /* ---- Plan ----------------------------------------------------------------------------------------- */
 

@@ -69,7 +69,7 @@ MM_DEVICE void await_results(const plan_params &p) {
 MM_DEVICE void write_summary(const plan_params &p) {
     plan_summary *all = p.tables.all;
     const uint32_t used = smem_load_u32(place_word_at(OWN_USED)), kept = smem_load_u32(place_word_at(OWN_KEPT));
-    uint32_t over_rank = PLAN_NOBODY, over_demand = 0;
+    uint32_t over_rank = NOBODY, over_demand = 0;
     for (uint32_t rank = p.world; rank-- > 0;) {
         const uint32_t demand = smem_load_u32(place_word_at(rank));
         if (!p.drop && demand > p.capacity) {
@@ -84,7 +84,7 @@ MM_DEVICE void write_summary(const plan_params &p) {
     store_u32(&all->over_rank, over_rank);
     store_u32(&all->over_demand, over_demand);
     store_u32(&all->call, load_u32(&p.state->call));
-    if (over_rank != PLAN_NOBODY) {
+    if (over_rank != NOBODY) {
         store_u32(&p.state->result.outcome, CALL_CAPACITY);
         store_u32(&p.state->result.rank, over_rank);
         store_u32(&p.state->result.rows, over_demand);
@@ -115,7 +115,7 @@ MM_DEVICE void write_tables(const plan_params &p) {
         note_work(p.work);
     }
     cta_sync();
-    if (rows_fit(p) && load_u32(&p.tables.all->over_rank) == PLAN_NOBODY)
+    if (rows_fit(p) && load_u32(&p.tables.all->over_rank) == NOBODY)
         await_results(p);
 }
 

@@ -245,6 +245,21 @@ static void memory_of_one_gpu_is_short(void **state) {
 
 /* ---- Adopted blocks ---- */
 
+/* All ranks' blocks as a rank of the crew's group has mapped them. */
+static void blocks_of(const mmoe_group *group, void **blocks) {
+    for (int r = 0; r < group->world; r++)
+        blocks[r] = mm_at(cuda_of(group)->shared.base[r]);
+}
+
+/* For a rank on each GPU. */
+static struct rig_batch batch_for_all(enum rig_routing routing, uint64_t seed) {
+    const mmoe_layer_config layer = rig_layer(ROW, 64, 2 * ranks, 2);
+    int64_t tokens[MOST_RANKS];
+    for (int r = 0; r < ranks; r++)
+        tokens[r] = TOKENS - r;
+    return rig_batch_make(&layer, ranks, tokens, routing, seed);
+}
+
 static bool two_steps(struct rig_rank *rank, mmoe_group *group, struct rig_batch *batch) {
     const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
     mmoe_layer *layer;
@@ -269,8 +284,7 @@ static void compute(struct rig_rank *rank, void *context) {
     struct computing *computing = context;
     mmoe_group *made = computing->sharing.crew.group[rank->rank], *group = made;
     void *blocks[MOST_RANKS];
-    for (int r = 0; r < rank->world; r++)
-        blocks[r] = mm_at(cuda_of(made)->shared.base[r]);
+    blocks_of(made, blocks);
     if (computing->adopt)
         RIG_OK(rank,
                mmoe_group_create_adopted(&computing->sharing.crew.config, rank->rank, rank->world, blocks, &group));
@@ -297,13 +311,7 @@ static void run_steps(struct rig_batch *batch, bool adopt) {
 static void adopted_blocks_give_the_same_bits(void **state) {
     (void)state;
     need_several();
-    const int world = ranks;
-    const mmoe_layer_config layer = rig_layer(ROW, 64, 2 * world, 2);
-    int64_t tokens[MOST_RANKS];
-    for (int r = 0; r < world; r++)
-        tokens[r] = TOKENS - r;
-    struct rig_batch batch = rig_batch_make(&layer, world, tokens, RIG_UNIFORM, 41);
-    struct rig_batch adopted = rig_batch_make(&layer, world, tokens, RIG_UNIFORM, 41);
+    struct rig_batch batch = batch_for_all(RIG_UNIFORM, 41), adopted = batch_for_all(RIG_UNIFORM, 41);
     run_steps(&batch, false);
     run_steps(&adopted, true);
     rig_same_bits(&batch, &adopted, "adopted blocks");
@@ -373,18 +381,16 @@ static bool fails_with(struct rig_rank *rank, mmoe_group *group, struct rig_batc
 static void differ(struct rig_rank *rank, void *context) {
     struct differing *differing = context;
     mmoe_group *made = differing->sharing.crew.group[rank->rank], *group;
-    const struct mm_cuda_group *cuda = cuda_of(made);
     const mmoe_group_config config = config_of(differing, rank->rank);
     const int world = rank->world - (rank->rank == 0 && differing->difference == FEWER_RANKS);
     const char *text = difference_texts[differing->difference];
     void *blocks[MOST_RANKS];
-    for (int r = 0; r < rank->world; r++)
-        blocks[r] = mm_at(cuda->shared.base[r]);
+    blocks_of(made, blocks);
     RIG_OK(rank, mmoe_group_create_adopted(&config, rank->rank, world, blocks, &group));
     const bool good = fails_with(rank, group, differing->batch, MMOE_MISMATCH, text) &&
                       fails_with(rank, group, differing->batch, MMOE_BROKEN, text);
     pthread_barrier_wait(&differing->sharing.barrier);
-    const bool untouched = is_untouched(made, blocks[rank->rank], cuda->layout.bytes);
+    const bool untouched = is_untouched(made, blocks[rank->rank], cuda_of(made)->layout.bytes);
     pthread_barrier_wait(&differing->sharing.barrier);
     mmoe_group_destroy(&group);
     mmoe_group_destroy(&made);
@@ -395,19 +401,14 @@ static void differ(struct rig_rank *rank, void *context) {
 static void adopted_blocks_of_ranks_that_differ(void **state) {
     (void)state;
     need_several();
-    const int world = ranks;
-    const mmoe_layer_config layer = rig_layer(ROW, 64, 2 * world, 2);
-    int64_t tokens[MOST_RANKS];
-    for (int r = 0; r < world; r++)
-        tokens[r] = TOKENS - r;
-    struct rig_batch batch = rig_batch_make(&layer, world, tokens, RIG_UNUSED, 42);
+    struct rig_batch batch = batch_for_all(RIG_UNUSED, 42);
     for (int difference = 0; difference < DIFFERENCES; difference++) {
         struct differing differing = {.batch = &batch, .difference = (enum difference)difference};
         struct crew *crew = &differing.sharing.crew;
-        if (difference == FEWER_RANKS && world < 3) /* one rank alone has no peers */
+        if (difference == FEWER_RANKS && ranks < 3) /* one rank alone has no peers */
             continue;
-        *crew = crew_on(world, RIG_THREADS);
-        crew->config.max_experts = layer.experts;
+        *crew = crew_on(ranks, RIG_THREADS);
+        crew->config.max_experts = batch.layer.experts;
         crew->config.max_tokens = 64 * TOKENS;
         make_barrier(&differing.sharing);
         crew_run(crew, differ, &differing);

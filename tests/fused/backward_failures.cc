@@ -100,16 +100,22 @@ void expect_broken(story &s, const broken &b, unsigned dead, call_step step, uns
             s.expect_stopped(b.next, r, 2, step, culprit);
 }
 
+/* All ranks but one give the call up alike, whether or not they have begun to add. */
+void expect_stopped_by(story &s, const broken &b, unsigned dead, call_step step, bool added) {
+    for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++)
+        if (r != dead) {
+            s.expect_stopped(b.call, r, 2, step, dead);
+            s.expect_added(b.call, r, added);
+        }
+}
+
 void a_rank_never_comes(story &s) {
     const unsigned late = s.ranks - 1;
     const broken b = begin(s, s.batch());
     for (unsigned r = 0; r < late; r++)
         s.group.launch(b.call, r);
     s.finish();
-    for (unsigned r = 0; r < late && s.wrong.empty(); r++) {
-        s.expect_stopped(b.call, r, 2, CALL_AWAITS_READY, late);
-        s.expect_added(b.call, r, false);
-    }
+    expect_stopped_by(s, b, late, CALL_AWAITS_READY, false);
     s.group.launch(b.call, late);
     s.finish_at_once();
     s.expect_stopped(b.call, late, 2, CALL_AWAITS_READY, late);
@@ -124,10 +130,7 @@ void a_rank_dies_in_a_call(story &s) {
     for (unsigned r = 1; r < s.ranks; r++)
         s.group.launch(b.call, r);
     s.finish();
-    for (unsigned r = 1; r < s.ranks && s.wrong.empty(); r++) {
-        s.expect_stopped(b.call, r, 2, CALL_AWAITS_RESULTS, 0);
-        s.expect_added(b.call, r, s.group.options().accumulate);
-    }
+    expect_stopped_by(s, b, 0, CALL_AWAITS_RESULTS, s.group.options().accumulate);
     expect_broken(s, b, 0, CALL_AWAITS_RESULTS, 0);
 }
 
@@ -140,10 +143,7 @@ void a_rank_brings_no_gradients(story &s) {
     for (unsigned r = 0; r < dead; r++)
         s.group.launch(b.call, r);
     s.finish();
-    for (unsigned r = 0; r < dead && s.wrong.empty(); r++) {
-        s.expect_stopped(b.call, r, 2, CALL_AWAITS_TOKENS, dead);
-        s.expect_added(b.call, r, false);
-    }
+    expect_stopped_by(s, b, dead, CALL_AWAITS_TOKENS, false);
     expect_broken(s, b, dead, CALL_AWAITS_TOKENS, dead);
 }
 

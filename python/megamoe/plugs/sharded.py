@@ -8,19 +8,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from megamoe.functional import local
+
 
 def mesh_of(model):
     """The one-dimensional mesh of the experts' weights; None when no weight is a DTensor."""
     return next((weight.device_mesh for weight in model.parameters() if isinstance(weight, DTensor)), None)
 
 
-def local(tensor):
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def gradients_of(model):
     """(gradient, whether it is this rank's share) of each weight that has one."""
-    return [(local(weight.grad), isinstance(weight, DTensor)) for weight in model.parameters() if weight.grad is not None]
+    return [(local(weight.grad), isinstance(weight, DTensor)) for weight in model.parameters()
+            if weight.grad is not None]
 
 
 def average_gradients(model):

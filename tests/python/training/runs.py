@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from setting import DEVICE, RANKS
 
 OURS = "megamoe"
-SHARED = f"megamoe, {2 if DEVICE == 'cpu' else RANKS} ranks"
+WORLD = 2 if DEVICE == "cpu" else RANKS
+SHARED = f"megamoe, {WORLD} ranks"
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,16 @@ On the CPU a small model, on GPUs a larger one (runs.py); criterion.py says what
 
 import criterion
 import pytest
-from setting import DEVICE, RANKS
 
 pytest.importorskip("transformers", reason="not run: Transformers is not installed")
 
 import record  # noqa: E402
 import several  # noqa: E402
 from faults import FAULTS  # noqa: E402
-from runs import OURS, SHARED, SIZES, STOCK, Run  # noqa: E402
+from runs import OURS, SHARED, SIZES, STOCK, WORLD, Run  # noqa: E402
 from text import unigram_entropy  # noqa: E402
 
-over_ranks = pytest.mark.skipif(DEVICE == "cuda" and RANKS < 2, reason="not run: one GPU")
+over_ranks = pytest.mark.skipif(WORLD < 2, reason="not run: one GPU")
 
 
 @pytest.fixture(scope="module")
