@@ -10,14 +10,13 @@ static int64_t most_local_experts(const mmoe_group_config *config, int world) {
     return (config->max_experts + world - 1) / world;
 }
 
-/* That any plan of the group can have. */
-static size_t most_blocks(const mmoe_group_config *config, int world) {
+size_t mm_cuda_most_blocks(const mmoe_group_config *config, int world) {
     const int64_t rows = world * config->max_tokens * config->max_top_k;
     return (size_t)(mm_padded_rows_bound(rows, most_local_experts(config, world)) / MMOE_ROW_BLOCK);
 }
 
 static size_t carve(uintptr_t block, const mmoe_group_config *config, int world, struct mm_cuda_workspace *workspace) {
-    const size_t blocks = most_blocks(config, world);
+    const size_t blocks = mm_cuda_most_blocks(config, world);
     const size_t local_experts = (size_t)most_local_experts(config, world);
     struct call_work *work = &workspace->work;
     uintptr_t next = block;
@@ -34,6 +33,8 @@ static size_t carve(uintptr_t block, const mmoe_group_config *config, int world,
         {&work->h.target, blocks * sizeof(uint32_t)},
         {&work->dgrad.now, blocks * sizeof(uint32_t)},
         {&work->dgrad.target, blocks * sizeof(uint32_t)},
+        {&work->results.now, blocks * sizeof(uint32_t)},
+        {&work->results.target, blocks * sizeof(uint32_t)},
         {&work->by_rows, local_experts * sizeof *work->by_rows},
         {&workspace->chunk_counts, MM_CUDA_PLAN_CTAS * (size_t)config->max_experts * sizeof *workspace->chunk_counts},
         {&workspace->first_faults, MM_CUDA_ENTER_CTAS * sizeof *workspace->first_faults},

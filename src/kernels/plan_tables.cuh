@@ -26,6 +26,7 @@ MM_DEVICE void write_segments(const plan_params &p, uint32_t local_key) {
             store_u32(p.rows.block_rows + block, least(end - block * PLAN_ROW_BLOCK, PLAN_ROW_BLOCK));
             await_more(p.work.rows, block, PLAN_ROW_BLOCK);
             await_more(p.work.h, block, p.h_tiles);
+            await_more(p.work.results, block, p.result_tiles);
         }
         plan_slot pad = {};
         pad.token = pad.slot = pad.primary = PLAN_UNUSED;

@@ -63,17 +63,23 @@ MM_DEVICE void push_part(const fused_call &p, const fused_task &task, uint32_t s
 
 enum arrival { ARRIVED_ROWS, ARRIVED_DW };
 
+/* Aligned: how many rows of the block go to rank first + lane. */
+MM_DEVICE uint32_t rows_to_rank(const fused_call &p, const block_rows &rows, uint32_t first) {
+    uint32_t own = 0;
+    for (uint32_t rank = first; rank < p.group.world && rank < first + 32; rank++) {
+        uint32_t count = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            count += count_bits(warp_ballot(rows.source[i] == rank));
+        own = lane_index() == rank - first ? count : own;
+    }
+    return own;
+}
+
 /* Aligned: tells each rank how many of its rows in the block have come. */
 MM_DEVICE void count_results(const fused_call &p, const block_rows &rows, arrival what) {
     for (uint32_t first = 0; first < p.group.world; first += 32) {
-        uint32_t own = 0;
-        for (uint32_t rank = first; rank < p.group.world && rank < first + 32; rank++) {
-            uint32_t count = 0;
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                count += count_bits(warp_ballot(rows.source[i] == rank));
-            own = lane_index() == rank - first ? count : own;
-        }
+        const uint32_t own = rows_to_rank(p, rows, first);
         if (own > 0) {
             call_control *control = control_of(p.group, first + lane_index());
             call_flag *arrived = what == ARRIVED_DW ? control->dw_arrived : control->rows_arrived;
@@ -82,8 +88,9 @@ MM_DEVICE void count_results(const fused_call &p, const block_rows &rows, arriva
     }
 }
 
-/* 8 rows of 512 bytes a part, two parts of each consumer warp. */
-MM_DEVICE void push_results(const fused_call &p, const fused_task &task, uint64_t wanting, part_stores &s) {
+/* 8 rows of 512 bytes a part, two parts of each consumer warp. When this returns they have come; nobody has been told.
+ */
+MM_DEVICE block_rows push_results(const fused_call &p, const fused_task &task, uint64_t wanting, part_stores &s) {
     const uint32_t width = p.hidden - task.tile * TILE_COLUMNS;
     const uint32_t bytes = (width < TILE_COLUMNS ? width : TILE_COLUMNS) * sizeof(bf16_t);
     const block_rows rows = rows_of_block(p, task.block, wanting);
@@ -104,7 +111,7 @@ MM_DEVICE void push_results(const fused_call &p, const fused_task &task, uint64_
     s.turn += 2;
     stores_done(s);
     note_push(p.trace, p.group, TRACE_PUSH, task, rows.source, bytes);
-    count_results(p, rows, ARRIVED_ROWS);
+    return rows;
 }
 
 #endif

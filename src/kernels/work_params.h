@@ -35,10 +35,11 @@ struct block_counters {
 struct call_work {
     struct work_counters *counters;
     struct work_base *base;
-    struct block_counters rows;  /* token rows */
-    struct block_counters h;     /* tiles of activations; backward: of gate and up that are computed again */
-    struct block_counters dgrad; /* tiles of gradients of gate and up */
-    uint32_t *by_rows;           /* local experts, those with the most rows first: of a backward */
+    struct block_counters rows;    /* token rows */
+    struct block_counters h;       /* tiles of activations; backward: of gate and up that are computed again */
+    struct block_counters dgrad;   /* tiles of gradients of gate and up */
+    struct block_counters results; /* of a forward: tiles of result rows that have come to their ranks */
+    uint32_t *by_rows;             /* local experts, those with the most rows first: of a backward */
 };
 
 #endif

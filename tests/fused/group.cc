@@ -41,7 +41,9 @@ void fused_group::count_from(void *memory, size_t bytes) {
 void fused_group::lay_segments() {
     const uint64_t tokens = (uint64_t)how.max_tokens, slots = tokens * (uint64_t)layer.top_k;
     const uint64_t row_bytes = (uint64_t)layer.hidden * sizeof(uint16_t);
-    x_slot = aligned(sizeof(call_control));
+    blocks_there = aligned(sizeof(call_control));
+    const uint64_t told = how.world * (most_rows / TILE_ROWS) * sizeof(uint32_t);
+    x_slot = blocks_there + aligned(told);
     dy_slot = x_slot + aligned(tokens * row_bytes);
     ids_slot = dy_slot + aligned(tokens * row_bytes);
     weights_slot = ids_slot + aligned(how.world * slots * sizeof(int32_t));
@@ -51,6 +53,7 @@ void fused_group::lay_segments() {
     for (unsigned r = 0; r < how.world; r++) {
         segments.push_back(room<unsigned char>(r, segment_bytes));
         gpus.fill(segments[r], 0, sizeof(call_control));
+        count_from(segments[r] + blocks_there, told);
         count_from(segments[r], offsetof(call_control, stopped));
     }
 }
@@ -68,11 +71,13 @@ void fused_group::make_rank(unsigned r) {
     m.work.rows = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
     m.work.h = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
     m.work.dgrad = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
+    m.work.results = {room<uint32_t>(r, blocks), room<uint32_t>(r, blocks)};
     m.work.by_rows = room<uint32_t>(r, local_experts);
     count_from(m.work.counters, sizeof *m.work.counters);
     count_from(m.work.rows.now, blocks * sizeof *m.work.rows.now);
     count_from(m.work.h.now, blocks * sizeof *m.work.h.now);
     count_from(m.work.dgrad.now, blocks * sizeof *m.work.dgrad.now);
+    count_from(m.work.results.now, blocks * sizeof *m.work.results.now);
     m.first_faults = room<uint32_t>(r, how.enter_ctas);
     m.ctas_done = zeros<uint32_t>(r, 1);
     m.ctas_copied = zeros<uint32_t>(r, 1);
@@ -172,6 +177,7 @@ void fused_group::poison(unsigned r, unsigned char value) {
         {m.tables.all, sizeof *m.tables.all},
         {m.work.rows.target, most_rows / TILE_ROWS * 4},
         {m.work.h.target, most_rows / TILE_ROWS * 4},
+        {m.work.results.target, most_rows / TILE_ROWS * 4},
         {m.work.base, sizeof *m.work.base},
     };
     for (const auto &one : all)

@@ -16,7 +16,7 @@ struct array {
     size_t bytes, element;
 };
 
-enum { INPUTS = 7, ARRAYS = 29, STATE = 3 };
+enum { INPUTS = 8, ARRAYS = 31, STATE = 3 };
 
 static void *take(size_t bytes) {
     void *memory = calloc(1, bytes + 1);
@@ -39,8 +39,10 @@ static void draw_work(struct plan_case *c, struct rig_random *random) {
     const size_t blocks = c->row_room / PLAN_ROW_BLOCK;
     c->rows_in = take(blocks * sizeof *c->rows_in);
     c->h_in = take(blocks * sizeof *c->h_in);
+    c->results_in = take(blocks * sizeof *c->results_in);
     draw_words(random, c->rows_in, blocks * sizeof *c->rows_in);
     draw_words(random, c->h_in, blocks * sizeof *c->h_in);
+    draw_words(random, c->results_in, blocks * sizeof *c->results_in);
     draw_words(random, &c->counters, sizeof c->counters);
     draw_words(random, &c->state, sizeof c->state);
     c->h_tiles = 1 + (uint32_t)rig_below(random, 40);
@@ -95,6 +97,7 @@ void plan_case_free(struct plan_case *c) {
     free(c->weights);
     free(c->rows_in);
     free(c->h_in);
+    free(c->results_in);
 }
 
 static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
@@ -114,6 +117,7 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(INPUT, work.counters, 1),
         ARRAY(INPUT, work.rows.now, blocks),
         ARRAY(INPUT, work.h.now, blocks),
+        ARRAY(INPUT, work.results.now, blocks),
         ARRAY(SCRATCH, chunk_counts, world * c->chunks * experts),
         ARRAY(TABLE, tables.tokens, world),
         ARRAY(TABLE, tables.counts, world * experts),
@@ -136,6 +140,7 @@ static void list_arrays(const struct plan_case *c, struct array list[ARRAYS]) {
         ARRAY(TABLE, work.base, 1),
         ARRAY(BLOCKS, work.rows.target, blocks),
         ARRAY(BLOCKS, work.h.target, blocks),
+        ARRAY(BLOCKS, work.results.target, blocks),
     };
 #undef ARRAY
     memcpy(list, all, sizeof all);
@@ -182,7 +187,8 @@ size_t plan_case_place(const struct plan_case *c, void *base, struct plan_params
 }
 
 static void list_inputs(const struct plan_case *c, const void *inputs[INPUTS]) {
-    const void *const all[INPUTS] = {c->tokens, c->ids, c->weights, &c->state, &c->counters, c->rows_in, c->h_in};
+    const void *const all[INPUTS] = {c->tokens,    c->ids,     c->weights, &c->state,
+                                     &c->counters, c->rows_in, c->h_in,    c->results_in};
     memcpy(inputs, all, sizeof all);
 }
 
@@ -210,7 +216,7 @@ struct expected {
     struct plan_summary all;
     struct call_state state;
     struct work_base base;
-    uint32_t *rows_target, *h_target;
+    uint32_t *rows_target, *h_target, *results_target;
 };
 
 static void check(mmoe_status status) {
@@ -289,6 +295,7 @@ static void make_work(struct expected *e, const struct plan_case *c) {
     for (size_t block = 0; e->fits && block < blocks; block++) {
         e->rows_target[block] = c->rows_in[block] + PLAN_ROW_BLOCK;
         e->h_target[block] = c->h_in[block] + c->h_tiles;
+        e->results_target[block] = c->results_in[block] + c->result_tiles;
     }
     e->state = c->state;
     for (int r = 0; e->filled && e->fits && r < c->shape.world; r++)
@@ -380,6 +387,7 @@ static bool same_arrays(const struct plan_case *c, const struct expected *e, con
         &e->base,
         e->rows_target,
         e->h_target,
+        e->results_target,
     };
     block += plan_case_input_bytes(c);
     for (int i = INPUTS; i < ARRAYS; i++) {
@@ -403,6 +411,7 @@ bool plan_case_compare(const struct plan_case *c, const void *block, unsigned ch
     e.token_rows = take(slots * sizeof *e.token_rows);
     e.rows_target = take(blocks * sizeof *e.rows_target);
     e.h_target = take(blocks * sizeof *e.h_target);
+    e.results_target = take(blocks * sizeof *e.results_target);
     make_blocks(&e);
     make_summary(&e, c);
     make_token_rows(&e, c, poison);
@@ -413,6 +422,7 @@ bool plan_case_compare(const struct plan_case *c, const void *block, unsigned ch
     free(e.token_rows);
     free(e.rows_target);
     free(e.h_target);
+    free(e.results_target);
     mm_plan_free(&e.plan);
     return same;
 }

@@ -25,7 +25,7 @@ struct plan_case {
     /* What the calls before have left: any counts. */
     struct call_state state;
     struct work_counters counters;
-    uint32_t *rows_in, *h_in; /* [row_room / PLAN_ROW_BLOCK] */
+    uint32_t *rows_in, *h_in, *results_in; /* [row_room / PLAN_ROW_BLOCK] */
     uint32_t h_tiles, result_tiles;
 };
 
