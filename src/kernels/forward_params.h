@@ -1,19 +1,11 @@
 /* Parameters of the fused forward kernel, shared by the host side and the kernel. C and C++.
  *
  * mm_forward fetches rows of x, computes them, pushes the results, and sums this rank's tokens. It takes
- * FORWARD_SMEM_BYTES. */
+ * FUSED_SMEM_BYTES. */
 #ifndef MM_KERNELS_FORWARD_PARAMS_H
 #define MM_KERNELS_FORWARD_PARAMS_H
 
 #include "kernels/fused_params.h"
-#include "kernels/fused_shape.h"
-
-/* Behind what every fused kernel has; see early_sums.cuh. */
-#define EARLY_TOKENS 256u /* of a CTA */
-#define CLAIMS_OFFSET FUSED_SMEM_BYTES
-#define NEXT_TOKEN_OFFSET (CLAIMS_OFFSET + 4 * EARLY_TOKENS)
-#define FORWARD_BARRIERS_OFFSET (NEXT_TOKEN_OFFSET + 16)
-#define FORWARD_SMEM_BYTES (FORWARD_BARRIERS_OFFSET + 8 * 4)
 
 struct forward_params {
     struct fused_call call;
@@ -27,14 +19,7 @@ struct forward_params {
     struct weight_map down; /* W2 as {I, H, El} bf16, box {64, 128, 1} */
 
     struct strided_matrix y; /* out: [T, H] bf16 */
-
-    /* Whose results have come: offset in the segments, [W, most_blocks] numbers of calls. Entry [s, b] is written by
-     * rank s, when all results of its block b are in their combine slots here; only if there are any. */
-    uint64_t blocks_there;
-    uint32_t most_blocks;
-    uint32_t local_experts; /* El: expert e lies on rank e / El */
-
-    uint32_t tentative; /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */
+    uint32_t tentative;      /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */
     uint32_t row_room;
     uint32_t keep; /* 1: g and u are stored too */
 };

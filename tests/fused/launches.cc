@@ -169,9 +169,6 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.up_out = m.wrong.swapped ? m.gate_out : m.up_out;
     p.down = m.down;
     p.y = y_matrix(c);
-    p.blocks_there = blocks_there;
-    p.most_blocks = most_rows / TILE_ROWS;
-    p.local_experts = (uint32_t)local_experts();
     p.tentative = tentative;
     p.row_room = m.row_room;
     p.keep = how.keep;
@@ -226,7 +223,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
         if (copies())
             gpus.wait(gpus.default_stream(r), ranks[r].copied);
         return queue(mm_forward, "mm_forward", forward_of(call, r, stage == FORWARD_IF_ROOM),
-                     how.ctas[r % how.ctas.size()], FUSED_THREADS, FORWARD_SMEM_BYTES);
+                     how.ctas[r % how.ctas.size()], FUSED_THREADS, FUSED_SMEM_BYTES);
     }
 }
 
