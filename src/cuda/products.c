@@ -90,6 +90,7 @@ mmoe_status mm_cuda_down(struct mm_cuda_call *call) {
 mmoe_status mm_cuda_dgate_up(struct mm_cuda_call *call) {
     struct dgate_up_params params = {
         .row_weight = call->plan->arrays.rows.weight,
+        .weighted = mm_at(call->h),
         .dw_parts = mm_at(call->dw_parts),
         .padded_rows = call->pool_rows,
         .segments = segments_of(call),

@@ -63,11 +63,11 @@ template <bool clamp> MM_DEVICE gate_values gate_load(smem_t at, float limit) {
     return gate;
 }
 
-/* The same columns' results, from their dA' in d. */
-template <bool clamp>
-MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit, smem_t at, const gate_values &gate,
-                             row_state &state) {
-    uint32_t pairs[4], dgate[4], dup[4], weighted[4];
+/* The same columns' results, from their dA' in d; w*h is left to the caller. */
+template <bool clamp, int count>
+MM_DEVICE void differentiate(const float (&d)[count], uint32_t group, float limit, smem_t at, const gate_values &gate,
+                             row_state &state, uint32_t (&weighted)[4]) {
+    uint32_t pairs[4], dgate[4], dup[4];
     float u[8];
     matrix_load(at + STAGED_UP, pairs);
     unpack(u, pairs);
@@ -97,7 +97,6 @@ MM_DEVICE void differentiate(const float (&d)[128], uint32_t group, float limit,
     }
     matrix_store(at + STAGED_GATE, dgate);
     matrix_store(at + STAGED_UP, dup);
-    matrix_store(at + STAGED_WEIGHTED, weighted);
 }
 
 /* The warp's 16 rows of 64 columns, whose accumulators start at column group 8*part; `rows` are its rows of the stage.
@@ -110,7 +109,9 @@ MM_DEVICE void part_of_gradient(const float (&d)[128], uint32_t part, smem_t row
         gate_values next;
         if (group + 2 < 8)
             next = gate_load<clamp>(matrix_row(rows, group + 2), limit);
-        differentiate<clamp>(d, part * 8 + group, limit, matrix_row(rows, group), gate, state);
+        uint32_t weighted[4];
+        differentiate<clamp>(d, part * 8 + group, limit, matrix_row(rows, group), gate, state, weighted);
+        matrix_store(matrix_row(rows, group) + STAGED_WEIGHTED, weighted);
         gate = next;
     }
 }

@@ -55,6 +55,7 @@ struct dgate_up_params {
     struct tensor_map gate, up;   /* [rows, I] bf16 in the kept pool, row box */
     struct tensor_map dgate, dup; /* [rows, I] bf16 in the pool of dg and du, row box */
     struct tensor_map h_weighted; /* [rows, I] bf16, row box */
+    uint16_t *weighted;           /* the same rows */
     const float *row_weight;      /* [rows], 0 in pads */
     float *dw_parts;              /* [ceil(I / 256), padded rows] */
     uint32_t padded_rows;         /* stride of dw_parts */
