@@ -14,6 +14,7 @@ static struct forward_params params_of(const struct mm_cuda_call *call, const mm
         .blocks_there = mm_cuda_blocks_there(),
         .most_blocks = (uint32_t)mm_cuda_most_blocks(&call->group->config, call->group->world),
         .local_experts = (uint32_t)call->layer->local_experts,
+        .to_sum = mm_at(call->out),
         .tentative = when == MM_FUSED_IF_ROOM,
         .row_room = call->pool_rows,
         .keep = call->gate_up != 0,

@@ -11,6 +11,7 @@
 
 #include "kernels/fetch_rows.cuh"
 #include "kernels/forward_params.h"
+#include "kernels/grouped_slots.cuh"
 #include "kernels/sum_results.cuh"
 
 #define EARLY_COLUMNS 512u
@@ -78,8 +79,12 @@ MM_DEVICE void sum_rest(const forward_params &p) {
             return;
         if (i < EARLY_TOKENS && !claim_token(i))
             continue;
-        sum_token<2>(p.call, p.y, whole, own_token(i));
-        note(p.call.trace, TRACE_SUM, 0, 0, own_token(i), 1);
+        const uint32_t token = own_token(i);
+        if (p.to_sum != nullptr)
+            sum_token<2>(p.call, p.y, whole, token, first_slots_of(p, token));
+        else
+            sum_token<2>(p.call, p.y, whole, token, every_slot_of(p.call, token));
+        note(p.call.trace, TRACE_SUM, 0, 0, token, 1);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/early_sums.cuh"
 #include "kernels/forward_load.cuh"
 #include "kernels/gate_up_stage.cuh"
+#include "kernels/grouped_sums.cuh"
 #include "kernels/multiply.cuh"
 #include "kernels/push_results.cuh"
 #include "kernels/row_tasks.cuh"
@@ -104,11 +105,20 @@ MM_DEVICE void push_and_tell(const forward_params &p, const fused_task &task, pa
     count_results(p.call, rows, ARRIVED_ROWS);
 }
 
+MM_DEVICE void push_or_store(const forward_params &p, const fused_task &task, part_stores &s) {
+    const block_rows rows = push_alone(p, task, s);
+    if (lane_index() == 0)
+        add_release_gpu(p.call.work.results.now + task.block, 1);
+    count_results(p.call, rows, ARRIVED_ROWS);
+}
+
 MM_DEVICE void store_results(const forward_params &p) {
     store_tasks(p.call, [&](const fused_task &task, part_stores &stores) {
         note_first_part(p.call, stores, task);
         if (task.kind == TASK_GATE_UP)
             store_gate_up(p, task, stores);
+        else if (p.to_sum != nullptr)
+            push_or_store(p, task, stores);
         else
             push_and_tell(p, task, stores);
     });
@@ -120,7 +130,7 @@ MM_DEVICE void store_results(const forward_params &p) {
 MM_DEVICE void fetch_and_sum(const forward_params &p, bool met, bool good, uint32_t blocks) {
     if (met)
         fetch_rows(p.call, blocks);
-    if (good)
+    if (good && p.to_sum == nullptr)
         sum_early(p);
     early_ends(p);
 }
@@ -153,6 +163,8 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
         registers_give<FORWARD_PRODUCER_REGISTERS>();
         if (warp == LOAD_WARP && elect_one())
             load_forward(p, blocks);
+        else if (warp == GROUP_WARP && good && p.to_sum != nullptr)
+            sum_grouped(p);
         else if (warp == FETCH_WARP)
             fetch_and_sum(p, met, good, blocks);
         else if (warp == STORE_WARP)

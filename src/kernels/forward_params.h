@@ -8,12 +8,13 @@
 #include "kernels/fused_params.h"
 #include "kernels/fused_shape.h"
 
-/* Behind what every fused kernel has; see early_sums.cuh. */
-#define EARLY_TOKENS 256u /* of a CTA */
+/* Behind what every fused kernel has; see early_sums.cuh and, for the list, grouped_sums.cuh. */
+#define EARLY_TOKENS 224u /* of a CTA */
 #define CLAIMS_OFFSET FUSED_SMEM_BYTES
 #define NEXT_TOKEN_OFFSET (CLAIMS_OFFSET + 4 * EARLY_TOKENS)
 #define FORWARD_BARRIERS_OFFSET (NEXT_TOKEN_OFFSET + 16)
-#define FORWARD_SMEM_BYTES (FORWARD_BARRIERS_OFFSET + 8 * 4)
+#define GROUPED_LIST_OFFSET (FORWARD_BARRIERS_OFFSET + 8 * 4)
+#define FORWARD_SMEM_BYTES (GROUPED_LIST_OFFSET + 4 * CARRY_ROWS)
 
 struct forward_params {
     struct fused_call call;
@@ -33,6 +34,10 @@ struct forward_params {
     uint64_t blocks_there;
     uint32_t most_blocks;
     uint32_t local_experts; /* El: expert e lies on rank e / El */
+
+    /* [R, H] bf16, for rows whose token has others on this rank: their sum travels. NULL: the results of all slots
+     * travel. */
+    unsigned char *to_sum;
 
     uint32_t tentative; /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */
     uint32_t row_room;

@@ -172,6 +172,7 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.blocks_there = blocks_there;
     p.most_blocks = most_rows / TILE_ROWS;
     p.local_experts = (uint32_t)local_experts();
+    p.to_sum = how.grouped && how.world > 1 ? m.dy_rows : nullptr;
     p.tentative = tentative;
     p.row_room = m.row_room;
     p.keep = how.keep;
@@ -200,7 +201,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
         l = sim::launch_of(kernel, name, p, ctas, threads, shared_bytes);
         l.programmatic = how.programmatic;
         if (stage == FORWARD || stage == FORWARD_IF_ROOM)
-            l.roles = {"load", "idle", "fetch", "store"};
+            l.roles = {"load", "group", "fetch", "store"};
         gpus.launch(gpus.default_stream(r), l);
     };
     const uint32_t experts = (uint32_t)layer.experts;
