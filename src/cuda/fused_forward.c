@@ -11,8 +11,6 @@ static struct forward_params params_of(const struct mm_cuda_call *call, const mm
     return (struct forward_params){
         .call = mm_cuda_fused_call(call, &call->x),
         .y = mm_strided(&args->y),
-        .blocks_there = mm_cuda_blocks_there(),
-        .most_blocks = (uint32_t)mm_cuda_most_blocks(&call->group->config, call->group->world),
         .local_experts = (uint32_t)call->layer->local_experts,
         .to_sum = mm_at(call->out),
         .tentative = when == MM_FUSED_IF_ROOM,

@@ -28,15 +28,10 @@ struct mm_cuda_pool_bytes mm_cuda_pool_bytes_of(const mmoe_layer_config *layer, 
     };
 }
 
-size_t mm_cuda_blocks_there(void) {
-    return mm_align(sizeof(struct call_control));
-}
-
-/* The devices' own control, and what they tell of blocks, take the place of the host's control. */
+/* The devices' own control takes the place of the host's. */
 struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world) {
     struct mm_layout layout = mm_layout_of(config, world);
-    const size_t told = (size_t)world * mm_cuda_most_blocks(config, world) * sizeof(uint32_t);
-    const size_t more = mm_cuda_blocks_there() + mm_align(told) - layout.x;
+    const size_t more = mm_align(sizeof(struct call_control)) - layout.x;
     size_t *parts[] = {&layout.x, &layout.dy, &layout.ids, &layout.weights, &layout.combine, &layout.dw, &layout.bytes};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         *parts[i] += more;

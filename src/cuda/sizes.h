@@ -20,8 +20,6 @@ int64_t mm_cuda_dw_parts(const mmoe_layer_config *layer);
 
 /* See struct mm_backend. */
 struct mm_layout mm_cuda_layout(const mmoe_group_config *config, int world);
-/* Offset in a rank's segment of what forward_params.h calls blocks_there. */
-size_t mm_cuda_blocks_there(void);
 void mm_cuda_sizes(const mmoe_group_config *group, const mmoe_layer_config *layer, int world, int64_t padded_rows,
                    mmoe_keep keep, mmoe_sizes *sizes);
 

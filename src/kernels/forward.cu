@@ -2,17 +2,15 @@
  * to all ranks, and the sum over a token's slots. All of it at once: the warps of a CTA fetch, load, multiply and push
  * side by side, and CTAs take tasks as they get to them. */
 #include "kernels/call_close.cuh"
-#include "kernels/early_sums.cuh"
+#include "kernels/fetch_rows.cuh"
 #include "kernels/forward_load.cuh"
 #include "kernels/gate_up_stage.cuh"
+#include "kernels/grouped_slots.cuh"
 #include "kernels/grouped_sums.cuh"
 #include "kernels/multiply.cuh"
 #include "kernels/push_results.cuh"
 #include "kernels/row_tasks.cuh"
-
-/* The fetch warp sums too. */
-#define FORWARD_PRODUCER_REGISTERS 64
-#define FORWARD_CONSUMER_REGISTERS 216
+#include "kernels/sum_results.cuh"
 
 /* ---- Consumers ---- */
 
@@ -49,25 +47,23 @@ MM_DEVICE void consume(const forward_params &p) {
     }
 }
 
-/* Once all results of this rank's tokens have come, those that are left are summed. `good`: the call could be made at
- * all. */
+/* Once all results of this rank's tokens have come they are summed. `good`: the call could be made at all. */
 MM_DEVICE void finish(const forward_params &p, bool good) {
     const fused_call &call = p.call;
     const call_team team = consumer_team();
     if (good) {
-        const bool there =
-            await_arrivals(call.group, team, own_control(call.group)->rows_arrived, call.group.state->rows_target);
-        if (is_first_warp(team) && elect_one())
-            mbarrier_arrive(sums_begun());
-        if (there) {
+        if (await_arrivals(call.group, team, own_control(call.group)->rows_arrived, call.group.state->rows_target)) {
             note_together(call.trace, TRACE_AWAIT_RESULTS);
             resume_log();
-            sum_rest(p);
+            if (p.to_sum != nullptr)
+                sum_tokens<2>(
+                    call, p.y, [] { return false; }, [&](uint32_t token) { return first_slots_of(p, token); });
+            else
+                sum_all_tokens(call, p.y);
         } else {
             note_stop(call.group, team);
         }
     }
-    mbarrier_wait(early_done(), 0);
     if (!ends_last(call.work, team))
         return;
     const call_result result = final_result(call.group);
@@ -87,24 +83,6 @@ MM_DEVICE void store_gate_up(const forward_params &p, const fused_task &task, pa
     count_gate_up(p.call, task, s);
 }
 
-/* To the ranks that the block has rows of. Before they are counted: until then their ranks can't end the call. */
-MM_DEVICE void tell_of_block(const forward_params &p, const block_rows &rows, uint32_t block) {
-    const call_group &group = p.call.group;
-    for (uint32_t first = 0; first < group.world; first += 32) {
-        if (rows_to_rank(p.call, rows, first) == 0)
-            continue;
-        uint32_t *there = (uint32_t *)(group.segment[first + lane_index()] + p.blocks_there);
-        store_release_system(there + (uint64_t)group.rank * p.most_blocks + block, load_u32(&group.state->call));
-    }
-}
-
-MM_DEVICE void push_and_tell(const forward_params &p, const fused_task &task, part_stores &s) {
-    const block_rows rows = push_results(p.call, task, EVERY_RANK, s);
-    if (completes_block(p.call.work.results, task.block))
-        tell_of_block(p, rows, task.block);
-    count_results(p.call, rows, ARRIVED_ROWS);
-}
-
 MM_DEVICE void push_or_store(const forward_params &p, const fused_task &task, part_stores &s) {
     const block_rows rows = push_alone(p, task, s);
     if (lane_index() == 0)
@@ -120,19 +98,8 @@ MM_DEVICE void store_results(const forward_params &p) {
         else if (p.to_sum != nullptr)
             push_or_store(p, task, stores);
         else
-            push_and_tell(p, task, stores);
+            count_results(p.call, push_results(p.call, task, EVERY_RANK, stores), ARRIVED_ROWS);
     });
-}
-
-/* ---- Fetch warp ---- */
-
-/* `met`: the ranks have met for the call; `good`: it can be made. */
-MM_DEVICE void fetch_and_sum(const forward_params &p, bool met, bool good, uint32_t blocks) {
-    if (met)
-        fetch_rows(p.call, blocks);
-    if (good && p.to_sum == nullptr)
-        sum_early(p);
-    early_ends(p);
 }
 
 /* ---- Kernel ---- */
@@ -148,7 +115,6 @@ MM_KERNEL(mm_forward_traced, forward_params, FUSED_THREADS) {
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
 #endif
     const fused_call &call = p.call;
-    early_init();
     if (thread_index() == 0)
         fused_barriers_init();
     cta_sync();
@@ -160,17 +126,17 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
     const uint32_t blocks = good ? load_u32(&call.tables.all->padded_rows) / TILE_ROWS : 0;
     const uint32_t warp = warp_index();
     if (warp < CTA_THREADS / 32 - CONSUMER_WARPS) {
-        registers_give<FORWARD_PRODUCER_REGISTERS>();
+        registers_give<FUSED_PRODUCER_REGISTERS>();
         if (warp == LOAD_WARP && elect_one())
             load_forward(p, blocks);
         else if (warp == GROUP_WARP && good && p.to_sum != nullptr)
             sum_grouped(p);
-        else if (warp == FETCH_WARP)
-            fetch_and_sum(p, met, good, blocks);
+        else if (warp == FETCH_WARP && met)
+            fetch_rows(call, blocks);
         else if (warp == STORE_WARP)
             store_results(p);
     } else {
-        registers_take<FORWARD_CONSUMER_REGISTERS>();
+        registers_take<FUSED_CONSUMER_REGISTERS>();
         open_consumer_log(call.trace);
         consume(p);
         finish(p, good);

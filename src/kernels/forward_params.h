@@ -8,12 +8,8 @@
 #include "kernels/fused_params.h"
 #include "kernels/fused_shape.h"
 
-/* Behind what every fused kernel has; see early_sums.cuh and, for the list, grouped_sums.cuh. */
-#define EARLY_TOKENS 224u /* of a CTA */
-#define CLAIMS_OFFSET FUSED_SMEM_BYTES
-#define NEXT_TOKEN_OFFSET (CLAIMS_OFFSET + 4 * EARLY_TOKENS)
-#define FORWARD_BARRIERS_OFFSET (NEXT_TOKEN_OFFSET + 16)
-#define GROUPED_LIST_OFFSET (FORWARD_BARRIERS_OFFSET + 8 * 4)
+/* Behind what every fused kernel has: a list of rows; see grouped_sums.cuh. */
+#define GROUPED_LIST_OFFSET FUSED_SMEM_BYTES
 #define FORWARD_SMEM_BYTES (GROUPED_LIST_OFFSET + 4 * CARRY_ROWS)
 
 struct forward_params {
@@ -29,12 +25,7 @@ struct forward_params {
 
     struct strided_matrix y; /* out: [T, H] bf16 */
 
-    /* Whose results have come: offset in the segments, [W, most_blocks] numbers of calls. Entry [s, b] is written by
-     * rank s, when all results of its block b are in their combine slots here; only if there are any. */
-    uint64_t blocks_there;
-    uint32_t most_blocks;
     uint32_t local_experts; /* El: expert e lies on rank e / El */
-
     /* [R, H] bf16, for rows whose token has others on this rank: their sum travels. NULL: the results of all slots
      * travel. */
     unsigned char *to_sum;

@@ -110,9 +110,10 @@ MM_DEVICE uint32_t take_tokens(const fused_call &p, uint32_t base) {
 }
 
 /* Each warp takes tokens until there are no more, or enough() says so. `steps`: 256 columns each that a lane has in
- * flight together. */
-template <uint32_t steps, typename until>
-MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough) {
+ * flight together. list_of(token): what is added up for it. */
+template <uint32_t steps, typename until, typename token_list>
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough,
+                          const token_list &list_of) {
     const uint32_t base = load_u32(&p.work.base->sum);
     const bool whole = is_whole(to);
     for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
@@ -120,10 +121,15 @@ MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const u
         const uint32_t next = last ? p.tokens : take_tokens(p, base);
         const uint32_t end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
         for (uint32_t token = first; token < end; token++)
-            sum_token<steps>(p, to, whole, token, every_slot_of(p, token));
+            sum_token<steps>(p, to, whole, token, list_of(token));
         note(p.trace, TRACE_SUM, 0, 0, first, end - first);
         first = next;
     }
+}
+
+template <uint32_t steps, typename until>
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough) {
+    sum_tokens<steps>(p, to, enough, [&](uint32_t token) { return every_slot_of(p, token); });
 }
 
 MM_DEVICE void sum_all_tokens(const fused_call &p, const strided_matrix &to) {

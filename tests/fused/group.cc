@@ -41,9 +41,7 @@ void fused_group::count_from(void *memory, size_t bytes) {
 void fused_group::lay_segments() {
     const uint64_t tokens = (uint64_t)how.max_tokens, slots = tokens * (uint64_t)layer.top_k;
     const uint64_t row_bytes = (uint64_t)layer.hidden * sizeof(uint16_t);
-    blocks_there = aligned(sizeof(call_control));
-    const uint64_t told = how.world * (most_rows / TILE_ROWS) * sizeof(uint32_t);
-    x_slot = blocks_there + aligned(told);
+    x_slot = aligned(sizeof(call_control));
     dy_slot = x_slot + aligned(tokens * row_bytes);
     ids_slot = dy_slot + aligned(tokens * row_bytes);
     weights_slot = ids_slot + aligned(how.world * slots * sizeof(int32_t));
@@ -53,7 +51,6 @@ void fused_group::lay_segments() {
     for (unsigned r = 0; r < how.world; r++) {
         segments.push_back(room<unsigned char>(r, segment_bytes));
         gpus.fill(segments[r], 0, sizeof(call_control));
-        count_from(segments[r] + blocks_there, told);
         count_from(segments[r], offsetof(call_control, stopped));
     }
 }

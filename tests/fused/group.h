@@ -220,7 +220,7 @@ class fused_group {
     const group_options how;
     sim::machine gpus;
     uint32_t most_rows, h_tiles, result_tiles; /* padded rows of any routing */
-    uint64_t blocks_there, x_slot, dy_slot, ids_slot, weights_slot, combine, dw, segment_bytes;
+    uint64_t x_slot, dy_slot, ids_slot, weights_slot, combine, dw, segment_bytes;
     std::vector<unsigned char *> segments;
     std::vector<rank_memory> ranks;
     std::vector<prepared_call> calls;

@@ -169,8 +169,6 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.up_out = m.wrong.swapped ? m.gate_out : m.up_out;
     p.down = m.down;
     p.y = y_matrix(c);
-    p.blocks_there = blocks_there;
-    p.most_blocks = most_rows / TILE_ROWS;
     p.local_experts = (uint32_t)local_experts();
     p.to_sum = how.grouped && how.world > 1 ? m.dy_rows : nullptr;
     p.tentative = tentative;
