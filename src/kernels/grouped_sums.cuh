@@ -175,25 +175,41 @@ MM_DEVICE void count_sum(const fused_call &p, uint32_t row, uint32_t count) {
                            count * TILES_OF(p.hidden));
 }
 
+/* What the lanes' sums were, for a trace alone. */
+MM_DEVICE void note_sums(const fused_call &p, uint32_t first, uint32_t count) {
+    if (!TRACED)
+        return;
+    const uint32_t source = count > 0 ? load_u32(p.rows.source + first + lane_index()) : p.group.world;
+    const uint64_t rank = count > 0 ? (uint64_t)1 << source : 0;
+    const uint32_t sums = count_bits(warp_ballot(count > 0));
+    const uint32_t peers = count_bits(warp_ballot(count > 0 && source != p.group.rank));
+    note(p.trace, TRACE_PUSH, first / TILE_ROWS, 0, 0, sums, peers, p.hidden * sizeof(bf16_t),
+         or_of_warp((uint32_t)rank) | (uint64_t)or_of_warp((uint32_t)(rank >> 32)) << 32);
+}
+
 /* By one warp of each CTA. Warps take rows in plan order, and a token is summed with its last row: so what is waited
  * for has been taken by CTAs that are running. */
 MM_DEVICE void sum_grouped(const forward_params &p) {
     const fused_call &call = p.call;
     uint32_t complete = 0;
+    open_log(TRACE_GROUPER);
     for (;;) {
         const uint32_t first = take_rows(call);
         if (first >= load_u32(&call.tables.all->padded_rows))
-            return;
+            break;
         const uint32_t count = lane_index() < GROUPED_ROWS ? rows_to_sum(call, first + lane_index()) : 0;
         uint32_t last = warp_ballot(count > 0);
         if (last == 0)
             continue;
         if (!await_blocks(call, complete, first / TILE_ROWS))
-            return;
+            break;
+        note(call.trace, TRACE_AWAIT_RESULTS);
         for (; last != 0; last &= last - 1)
             sum_on_rank(p, first + lowest_bit(last), warp_shuffle(count, lowest_bit(last)));
         count_sum(call, first + lane_index(), count);
+        note_sums(call, first, count);
     }
+    close_log(call.trace, TRACE_GROUPER);
 }
 
 #endif
