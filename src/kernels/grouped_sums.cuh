@@ -11,6 +11,8 @@
 #include "kernels/push_results.cuh"
 #include "kernels/sum_results.cuh"
 
+static_assert(FORWARD_SMEM_BYTES <= TRACE_OFFSET, "the logs lie behind all else");
+
 /* ---- Store warp ---- */
 
 /* In the place of a row's rank: it stays here, as a row of its own number. */
