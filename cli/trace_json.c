@@ -10,7 +10,7 @@
 static int thread_of(const mmoe_trace_event *event) {
     static const int first[TRACE_ROLES] = {
         [MMOE_TRACE_CONSUMER] = 0, [MMOE_TRACE_LOADER] = 8,  [MMOE_TRACE_STORER] = 9,    [MMOE_TRACE_FETCHER] = 10,
-        [MMOE_TRACE_FLIGHT] = 11,  [MMOE_TRACE_SUMMER] = 15, [MMOE_TRACE_FINISHER] = 18,
+        [MMOE_TRACE_FLIGHT] = 11,  [MMOE_TRACE_SUMMER] = 15, [MMOE_TRACE_FINISHER] = 18, [MMOE_TRACE_GROUPER] = 30,
     };
     return event->multiprocessor * THREADS + first[event->role] + event->number;
 }
@@ -20,7 +20,8 @@ static void write_names(FILE *file, int rank, const mmoe_trace_event *event) {
     fprintf(file,
             "{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"SM %03d %s",
             rank, thread, event->multiprocessor, trace_role_name[event->role]);
-    if (event->role != MMOE_TRACE_LOADER && event->role != MMOE_TRACE_STORER && event->role != MMOE_TRACE_FETCHER)
+    if (event->role != MMOE_TRACE_LOADER && event->role != MMOE_TRACE_STORER && event->role != MMOE_TRACE_FETCHER &&
+        event->role != MMOE_TRACE_GROUPER)
         fprintf(file, " %d", event->number);
     fprintf(file,
             "\"}},\n{\"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"name\": \"thread_sort_index\", "

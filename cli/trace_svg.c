@@ -81,6 +81,7 @@ static const struct lane {
     {"pull", "pull tokens from peers", MMOE_TRACE_FLIGHT, KIND(PULL), WITH_PEERS, PULLS_Y, MOVES_HEIGHT},
     {"push", "push results, some to peers", MMOE_TRACE_STORER, KIND(PUSH) | KIND(PUSH_DW), WITH_PEERS, STORES_Y,
      MOVES_HEIGHT},
+    {"push", NULL, MMOE_TRACE_GROUPER, KIND(PUSH), WITH_PEERS, STORES_Y, MOVES_HEIGHT},
     {"own", "the same in the own memory", MMOE_TRACE_FLIGHT, KIND(PULL), IN_ITSELF, PULLS_Y, MOVES_HEIGHT},
     {"own", NULL, MMOE_TRACE_STORER, KINDS(STORE, PUSH_DW), IN_ITSELF, STORES_Y, MOVES_HEIGHT},
 };

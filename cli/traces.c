@@ -9,7 +9,7 @@
 const char *const trace_role_name[TRACE_ROLES] = {
     [MMOE_TRACE_LOADER] = "loader",     [MMOE_TRACE_FETCHER] = "fetcher",   [MMOE_TRACE_FLIGHT] = "flight",
     [MMOE_TRACE_STORER] = "storer",     [MMOE_TRACE_CONSUMER] = "consumer", [MMOE_TRACE_SUMMER] = "summer",
-    [MMOE_TRACE_FINISHER] = "finisher",
+    [MMOE_TRACE_FINISHER] = "finisher", [MMOE_TRACE_GROUPER] = "grouper",
 };
 
 const char *const trace_pass_name[TRACE_PASSES] = {[TRACE_FORWARD] = "forward", [TRACE_BACKWARD] = "backward"};

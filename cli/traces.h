@@ -4,7 +4,7 @@
 
 #include "share.h"
 
-#define TRACE_ROLES (MMOE_TRACE_FINISHER + 1)
+#define TRACE_ROLES (MMOE_TRACE_GROUPER + 1)
 #define TRACE_KINDS (MMOE_TRACE_SUM + 1)
 
 enum trace_pass { TRACE_FORWARD, TRACE_BACKWARD, TRACE_PASSES };

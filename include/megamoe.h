@@ -413,7 +413,8 @@ MMOE_API mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *
  * storer stores activations and pushes result rows to the ranks of their tokens, and the fetcher pulls token rows, of
  * which several are in flight at a time. Gradients of weights are made after that, by a loader and consumers, while
  * warps that have nothing to do are summers: they sum tokens whose results have all come. At the end of a backward all
- * warps are finishers, which sum the rest. */
+ * warps are finishers, which sum the rest. In a forward with a grouped combine over several ranks the grouper sums what
+ * its rank computed of a token, and pushes the sum. */
 typedef enum mmoe_trace_role {
     MMOE_TRACE_LOADER = 0,
     MMOE_TRACE_FETCHER = 1,
@@ -421,7 +422,8 @@ typedef enum mmoe_trace_role {
     MMOE_TRACE_STORER = 3,
     MMOE_TRACE_CONSUMER = 4,
     MMOE_TRACE_SUMMER = 5,
-    MMOE_TRACE_FINISHER = 6
+    MMOE_TRACE_FINISHER = 6,
+    MMOE_TRACE_GROUPER = 7
 } mmoe_trace_role;
 
 /* What an event's time was spent on, by role. (task): `block` and `tile` tell the task. (gradient): `block` is one of
@@ -451,7 +453,8 @@ typedef enum mmoe_trace_kind {
     MMOE_TRACE_STORE = 18,          /* (task) activations, gate and up; `waited_ns` for the rest to be staged */
     MMOE_TRACE_STORE_DGATE_UP = 19, /* (task) gradients of gate and up; the same */
     MMOE_TRACE_PUSH = 20,           /* (task) `rows` of `bytes` each, to the `ranks`; of them `peer_rows` to peers;
-                                       `waited_ns` for the rest to be staged */
+                                       `waited_ns` for the rest to be staged. Grouper: sums, as rows, of tokens whose
+                                       last results are in `block` */
     MMOE_TRACE_PUSH_DW = 21,        /* (task) likewise, one dw each of the rows of a block that the task completed */
     /* Consumers: the first warp of each half of the tile tells of tasks, each warp of sums */
     MMOE_TRACE_MULTIPLY_GATE_UP = 22, /* (task) `waited_ns` for stages to be filled, as in all that multiply */
@@ -464,8 +467,8 @@ typedef enum mmoe_trace_kind {
     MMOE_TRACE_STAGE_DX = 29,       /* (task) rounding */
     MMOE_TRACE_STAGE_WGRAD = 30,    /* (gradient) rounding, adding; `waited_ns` for old values too */
     MMOE_TRACE_DIFFERENTIATE = 31,  /* (task) gradients of gate and up; `waited_ns` for gate and up to come */
-    /* Consumers, summers, finishers */
-    MMOE_TRACE_AWAIT_RESULTS = 32, /* of this rank's tokens, from all ranks */
+    /* Consumers, summers, finishers, groupers */
+    MMOE_TRACE_AWAIT_RESULTS = 32, /* of this rank's tokens, from all ranks; grouper: from this rank */
     MMOE_TRACE_COPY_DW = 33,       /* of this rank's tokens, which had come */
     MMOE_TRACE_SUM = 34            /* of `rows` tokens from `token` on */
 } mmoe_trace_kind;

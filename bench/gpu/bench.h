@@ -46,9 +46,10 @@ void bench_group_free(struct bench_group *group);
 
 struct bench_layer;
 
-/* `capacity`: the rows that a rank may receive, or 0 for buffers that grow. `keep`: an mmoe_keep. */
+/* `capacity`: the rows that a rank may receive, or 0 for buffers that grow. `keep`: an mmoe_keep. `grouped`: a
+ * grouped combine. */
 int bench_layer_make(struct bench_group *group, int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k,
-                     int64_t capacity, int keep, struct bench_layer **made);
+                     int64_t capacity, int keep, int grouped, struct bench_layer **made);
 void bench_layer_free(struct bench_layer *layer);
 
 /* "x", "y", "dy", "dx" [T, H] bf16, "ids" [T, K] int64, "weights", "dweights" [T, K] fp32, weights and gradients as

@@ -26,7 +26,7 @@ struct bench_layer {
 /* ---- Making ---- */
 
 int bench_layer_make(struct bench_group *group, int64_t hidden, int64_t intermediate, int64_t experts, int64_t top_k,
-                     int64_t capacity, int keep, struct bench_layer **made) {
+                     int64_t capacity, int keep, int grouped, struct bench_layer **made) {
     mmoe_status status = mm_alloc_zero((void **)made, sizeof **made, "the layer");
     if (status != MMOE_OK) {
         return status;
@@ -39,6 +39,7 @@ int bench_layer_make(struct bench_group *group, int64_t hidden, int64_t intermed
     layer->config.top_k = top_k;
     layer->config.capacity_policy = capacity > 0 ? MMOE_CAPACITY_FIXED : MMOE_CAPACITY_GROW;
     layer->config.capacity = capacity;
+    layer->config.combine = grouped ? MMOE_COMBINE_GROUPED : MMOE_COMBINE_EXACT;
     layer->local_experts = experts / mmoe_group_world(group->group);
     layer->keep = keep == MMOE_KEEP_ROWS ? MMOE_KEEP_ROWS : MMOE_KEEP_PLAN;
     status = mmoe_layer_create(group->group, &layer->config, &layer->layer);

@@ -13,7 +13,8 @@ FUNCTIONS = {
     "bench_products_run": (INT, [ADDRESS, TEXT, INT, INT, ADDRESS]),
     "bench_group_make": (INT, [TEXT, TEXT, INT, NUMBER, NUMBER, NUMBER, NUMBER, ctypes.POINTER(ADDRESS)]),
     "bench_group_free": (None, [ADDRESS]),
-    "bench_layer_make": (INT, [ADDRESS, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, INT, ctypes.POINTER(ADDRESS)]),
+    "bench_layer_make": (INT, [ADDRESS, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, INT, INT,
+                               ctypes.POINTER(ADDRESS)]),
     "bench_layer_free": (None, [ADDRESS]),
     "bench_layer_bind": (INT, [ADDRESS, TEXT, ADDRESS]),
     "bench_layer_forward": (INT, [ADDRESS, NUMBER, INT, ADDRESS]),
@@ -103,11 +104,12 @@ class Group(Made):
 
 
 class Layer(Bound):
-    """The whole layer on one rank of a group. Its buffers grow, unless it has a capacity."""
+    """The whole layer on one rank of a group. Its buffers grow, unless it has a capacity; its combine is exact, unless
+    it is `grouped`."""
 
-    def __init__(self, group, hidden, intermediate, experts, top_k, keep, capacity=0):
+    def __init__(self, group, hidden, intermediate, experts, top_k, keep, capacity=0, grouped=False):
         super().__init__(group.library, "bench_layer", group.handle, hidden, intermediate, experts, top_k, capacity,
-                         keep)
+                         keep, grouped)
 
     def forward(self, tokens, timed=False, stream=0):
         self.library.call("bench_layer_forward", self.handle, tokens, timed, stream)

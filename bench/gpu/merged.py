@@ -8,6 +8,7 @@ import summary
 FIXED, GROW, KEPT = "ours, fixed", "ours, grows", "ours, rows kept"
 LOCAL, UNFUSED, DENSE = "ours, all local", "unfused", "dense"
 OURS = (FIXED, GROW, KEPT)
+GROUPED = "ours, grouped combine"  # of one case alone
 
 MOST_OF_DENSE = 1.32  # time of ours over that of dense cuBLAS
 MOST_OF_PLAN = 1.07  # time with rows kept over that with the plan alone
@@ -43,12 +44,16 @@ class Medians:
         return self.both(longer, shorter, operator.sub)
 
 
+def ours_among(names):
+    return [name for name in (*OURS, GROUPED) if name in names]
+
+
 def ratios(variants, when):
     """None for what was not timed."""
-    medians = Medians(variants, when)
+    medians, ours = Medians(variants, when), ours_among(variants)
     return {
-        "to_dense": {name: medians.ratio(name, DENSE) for name in (*OURS, LOCAL, UNFUSED)},
-        "unfused_to": {name: medians.ratio(UNFUSED, name) for name in OURS},
+        "to_dense": {name: medians.ratio(name, DENSE) for name in (*ours, LOCAL, UNFUSED)},
+        "unfused_to": {name: medians.ratio(UNFUSED, name) for name in ours},
         "kept_to_plan": medians.ratio(KEPT, FIXED),
         "exposed_milliseconds": medians.difference(FIXED, LOCAL),
     }
@@ -63,10 +68,10 @@ def targets(sustained):
 
 def traffic(parts):
     """Bytes over NVLink of each rank and variant, and the least: each token once to each rank that wants it, each
-    result once."""
+    result of a slot once."""
     return {"least": {key: [part["least_bytes"][key] for part in parts] for key in ("pulled", "pushed")},
             "moved": {name: {key: [part["reports"][name][f"bytes_{key}"] for part in parts]
-                             for key in ("pulled", "pushed")} for name in OURS}}
+                             for key in ("pulled", "pushed")} for name in ours_among(parts[0]["reports"])}}
 
 
 def reports(parts):

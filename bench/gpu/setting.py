@@ -123,10 +123,10 @@ class Place:
     operands: dict
     capacity: int
 
-    def ours(self, stack, results, keep, grows=False):
+    def ours(self, stack, results, keep, grows=False, grouped=False):
         """`stack` ends its layer."""
         made = Layer(self.group, self.case.hidden, self.case.intermediate, self.experts, TOP_K, keep,
-                     0 if grows else self.capacity)
+                     0 if grows else self.capacity, grouped)
         return Ours(stack.enter_context(made), self.operands, results)
 
 

@@ -63,7 +63,7 @@ class Context:
         check_weights      NaN and Inf among router weights are refused
         combine            "exact": each slot's result travels, and y has the same bits on any number of ranks.
                            "grouped": a token's results on one rank are summed there, and the rounded sums travel and are
-                           added in rank order: less to send where a token has several slots on a rank. On the CPU
+                           added in rank order: less to send where a token has several slots on a rank
         spare_multiprocessors   of this GPU, that the layer leaves to other kernels
         threads            of the CPU backend; 0: this rank's share of the cores
         arrive_timeout     seconds for peers to come to a call or to set-up; progress_timeout: for everything after

@@ -13,6 +13,7 @@
 enum { MULTIPLE = 64 }; /* of H and I: what the copy engine moves at a time */
 
 static bool supports(const mmoe_layer_config *config, int world, char *reason, size_t bytes) {
+    (void)world;
     const struct {
         const char *name;
         int64_t value;
@@ -23,11 +24,6 @@ static bool supports(const mmoe_layer_config *config, int world, char *reason, s
                      (long long)sizes[i].value, MULTIPLE);
             return false;
         }
-    }
-    if (config->combine != MMOE_COMBINE_EXACT && world > 1) {
-        snprintf(reason, bytes, "combine is %d (grouped), expected %d for backend \"cuda\" over several ranks",
-                 (int)config->combine, (int)MMOE_COMBINE_EXACT);
-        return false;
     }
     if (config->weight_on != MMOE_WEIGHT_ON_OUTPUT) {
         snprintf(reason, bytes, "weight_on is %d (the expert's input), expected %d for backend \"cuda\"",

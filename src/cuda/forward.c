@@ -46,11 +46,13 @@ static void use_pools(struct mm_cuda_call *call, const struct mm_cuda_saved *kep
     call->x = kept != NULL ? kept->x.address : pools->x.address;
     call->gate_up = kept != NULL ? kept->gate_up.address : 0;
     call->h = pools->h.address;
+    call->out = mm_cuda_is_grouped(call) ? pools->dy.address : 0;
 }
 
 static mmoe_status reserve(struct mm_cuda_call *call, struct mm_cuda_saved *kept, int64_t rows) {
     const struct mm_cuda_pool_bytes bytes = mm_cuda_pool_bytes_of(&call->layer->config, mm_cuda_pool_rows(rows));
-    const struct mm_cuda_pool_bytes needed = {.x = kept == NULL ? bytes.x : 0, .h = bytes.h};
+    const struct mm_cuda_pool_bytes needed = {
+        .x = kept == NULL ? bytes.x : 0, .dy = mm_cuda_is_grouped(call) ? bytes.dy : 0, .h = bytes.h};
     mmoe_status status = kept != NULL ? mm_cuda_kept_reserve(call->gpu, call->stream, kept, &bytes) : MMOE_OK;
     if (status == MMOE_OK) {
         status = mm_cuda_pools_reserve(call->cuda, call->stream, &needed);
@@ -67,6 +69,7 @@ static int64_t rows_at_hand(const struct mm_cuda_call *call, const struct mm_cud
         (kept != NULL ? kept->x.bytes : pools->x.bytes) / row.x,
         kept != NULL ? kept->gate_up.bytes / row.gate_up : SIZE_MAX,
         pools->h.bytes / row.h,
+        mm_cuda_is_grouped(call) ? pools->dy.bytes / row.dy : SIZE_MAX,
     };
     size_t least = (size_t)call->plan->row_room;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -5,13 +5,14 @@
 #include "cuda/trace.h"
 #include "cuda/views.h"
 #include "kernels/forward_params.h"
-#include "kernels/fused_shape.h"
 
 static struct forward_params params_of(const struct mm_cuda_call *call, const mmoe_forward_args *args,
                                        enum mm_fused_when when) {
     return (struct forward_params){
         .call = mm_cuda_fused_call(call, &call->x),
         .y = mm_strided(&args->y),
+        .local_experts = (uint32_t)call->layer->local_experts,
+        .to_sum = mm_at(call->out),
         .tentative = when == MM_FUSED_IF_ROOM,
         .row_room = call->pool_rows,
         .keep = call->gate_up != 0,
@@ -50,7 +51,7 @@ mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_
     }
     const struct mm_cuda_grid grid = {.ctas = mm_cuda_multiprocessors(call),
                                       .threads = FUSED_THREADS,
-                                      .shared_bytes = FUSED_SMEM_BYTES,
+                                      .shared_bytes = FORWARD_SMEM_BYTES,
                                       .overlapping = true};
     return status == MMOE_OK ? mm_cuda_launch_part(call, MM_KERNEL_FORWARD, grid, &params) : status;
 }

@@ -6,6 +6,7 @@
 #include "cuda/listen.h"
 #include "cuda/pools.h"
 #include "kernels/backward_params.h"
+#include "kernels/forward_params.h"
 #include "kernels/trace_params.h"
 
 /* Each kernel with the most dynamic shared memory that it is launched with. */
@@ -20,7 +21,7 @@ static const struct {
     [MM_KERNEL_CALL_STOP] = {"mm_call_stop", 0},
     [MM_KERNEL_COUNT_SLOTS] = {"mm_count_slots", 4 * MMOE_MAX_EXPERTS},
     [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
-    [MM_KERNEL_FORWARD] = {"mm_forward", FUSED_SMEM_BYTES},
+    [MM_KERNEL_FORWARD] = {"mm_forward", FORWARD_SMEM_BYTES},
     [MM_KERNEL_FORWARD_TRACED] = {"mm_forward_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_PLAN_RESUME] = {"mm_plan_resume", 0},
     [MM_KERNEL_BACKWARD] = {"mm_backward", BACKWARD_SMEM_BYTES},

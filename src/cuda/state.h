@@ -39,7 +39,7 @@ enum mm_cuda_kernel {
 /* Rows, bf16 unless said otherwise; scratch that the layers of a group share. */
 struct mm_cuda_pools {
     struct mm_device_buffer x;        /* [rows, H] tokens */
-    struct mm_device_buffer dy;       /* [rows, H] gradients of the tokens' outputs */
+    struct mm_device_buffer dy;       /* [rows, H] gradients of the tokens' outputs; grouped forward: results */
     struct mm_device_buffer gate_up;  /* [rows, 2I] gate, then up */
     struct mm_device_buffer h;        /* [rows, I] forward: h; backward: w*h */
     struct mm_device_buffer dgrad;    /* [rows, 2I] gradients of gate, then of up */
@@ -103,11 +103,12 @@ struct mm_cuda_call {
     uint32_t pool_rows; /* rows of the pools in use: the plan's, but at least one block */
     struct mm_cuda_slot slots[2];
     uint32_t slot_count;
-    mm_cu_pointer x, dy, gate_up, h, dgrad, out, dw_parts; /* `out`: results of a product alone */
-    const mmoe_tensor *gate, *up, *down;                   /* the weights */
-    int64_t maps_used;                                     /* of weight_maps */
-    bool recompute;                                        /* backward: x and gate and up were not kept */
-    bool wants_weights;                                    /* backward: gradients of weights are wanted */
+    mm_cu_pointer x, dy, gate_up, h, dgrad, dw_parts;
+    mm_cu_pointer out;                   /* results: of a product alone, or those that a grouped forward sums; else 0 */
+    const mmoe_tensor *gate, *up, *down; /* the weights */
+    int64_t maps_used;                   /* of weight_maps */
+    bool recompute;                      /* backward: x and gate and up were not kept */
+    bool wants_weights;                  /* backward: gradients of weights are wanted */
 
     mmoe_status earlier; /* not MMOE_OK: an earlier call has failed, which this one tells */
     char earlier_text[MM_ERROR_BYTES];
@@ -122,6 +123,12 @@ struct mm_cuda_call {
     int phases;
     double *phase_seconds[MM_CUDA_PHASES]; /* in `report` */
 };
+
+/* A forward whose ranks sum what they computed of a token. */
+static inline bool mm_cuda_is_grouped(const struct mm_cuda_call *call) {
+    return call->kind == MM_CALL_FORWARD && call->layer->config.combine == MMOE_COMBINE_GROUPED &&
+           call->group->world > 1;
+}
 
 /* A call with `tokens` own tokens. With `timed` it notes when phases end, for the report. */
 struct mm_cuda_call mm_cuda_call_of(struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens, void *stream,

@@ -70,16 +70,18 @@ static mmoe_status read_wishes(const struct mm_cuda_call *call, struct wishes *w
 }
 
 /* Each token that peers own is pulled once for each slot that the call fills, with its first row; each row of theirs
- * goes back, and in a backward its dw, where it is wanted. A forward tells all ranks ids and weights. */
+ * goes back, or one for each token, and in a backward its dw, where it is wanted. A forward tells all ranks ids and
+ * weights. */
 static void count_traffic(const struct mm_cuda_call *call, const mmoe_plan *plan, const struct wishes *wishes,
                           mmoe_report *report) {
     const int64_t bytes = (int64_t)call->hidden * (int64_t)sizeof(uint16_t);
     const bool pulls = call->wants_weights || wishes->rows != 0 || wishes->dw != 0;
     for (int64_t row = 0; row < plan->padded_rows; row++) {
         const int source = plan->row_source[row];
+        const bool first = plan->row_primary[row] == row, returns = first || !mm_cuda_is_grouped(call);
         if (source >= 0 && source != plan->rank) {
-            report->bytes_pulled += pulls && plan->row_primary[row] == row ? call->slot_count * bytes : 0;
-            report->bytes_pushed += (wishes->rows >> source & 1) != 0 ? bytes : 0;
+            report->bytes_pulled += pulls && first ? call->slot_count * bytes : 0;
+            report->bytes_pushed += returns && (wishes->rows >> source & 1) != 0 ? bytes : 0;
             report->bytes_pushed += (wishes->dw >> source & 1) != 0 ? (int64_t)sizeof(float) : 0;
         }
     }

@@ -43,6 +43,8 @@ static struct teller teller_of_rows(int role) {
     switch (role) {
     case TRACE_LOADER:
         return (struct teller){MMOE_TRACE_LOADER, 0};
+    case TRACE_GROUPER:
+        return (struct teller){MMOE_TRACE_GROUPER, 0};
     case TRACE_FETCHER:
         return (struct teller){MMOE_TRACE_FETCHER, 0};
     case TRACE_FLIGHTS:

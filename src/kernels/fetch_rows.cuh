@@ -8,6 +8,7 @@
 #ifndef MM_KERNELS_FETCH_ROWS_CUH
 #define MM_KERNELS_FETCH_ROWS_CUH
 
+#include "kernels/bits.cuh"
 #include "kernels/call_end.cuh"
 #include "kernels/fused_tile.cuh"
 #include "kernels/fused_trace.cuh"
@@ -34,10 +35,6 @@ struct row_fetcher {
     fanned_rows newer, older; /* rows on their way that are not counted in yet */
     bool odd;
 };
-
-MM_DEVICE uint32_t lowest_bit(uint32_t bits) {
-    return count_bits((bits & (0u - bits)) - 1);
-}
 
 /* Aligned. */
 MM_DEVICE uint32_t take_group(const fused_call &p, const row_fetcher &f) {

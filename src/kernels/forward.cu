@@ -5,6 +5,8 @@
 #include "kernels/fetch_rows.cuh"
 #include "kernels/forward_load.cuh"
 #include "kernels/gate_up_stage.cuh"
+#include "kernels/grouped_slots.cuh"
+#include "kernels/grouped_sums.cuh"
 #include "kernels/multiply.cuh"
 #include "kernels/push_results.cuh"
 #include "kernels/row_tasks.cuh"
@@ -53,7 +55,11 @@ MM_DEVICE void finish(const forward_params &p, bool good) {
         if (await_arrivals(call.group, team, own_control(call.group)->rows_arrived, call.group.state->rows_target)) {
             note_together(call.trace, TRACE_AWAIT_RESULTS);
             resume_log();
-            sum_all_tokens(call, p.y);
+            if (p.to_sum != nullptr)
+                sum_tokens<2>(
+                    call, p.y, [] { return false; }, [&](uint32_t token) { return first_slots_of(p, token); });
+            else
+                sum_all_tokens(call, p.y);
         } else {
             note_stop(call.group, team);
         }
@@ -77,11 +83,20 @@ MM_DEVICE void store_gate_up(const forward_params &p, const fused_task &task, pa
     count_gate_up(p.call, task, s);
 }
 
+MM_DEVICE void push_or_store(const forward_params &p, const fused_task &task, part_stores &s) {
+    const block_rows rows = push_alone(p, task, s);
+    if (lane_index() == 0)
+        add_release_gpu(p.call.work.results.now + task.block, 1);
+    count_results(p.call, rows, ARRIVED_ROWS);
+}
+
 MM_DEVICE void store_results(const forward_params &p) {
     store_tasks(p.call, [&](const fused_task &task, part_stores &stores) {
         note_first_part(p.call, stores, task);
         if (task.kind == TASK_GATE_UP)
             store_gate_up(p, task, stores);
+        else if (p.to_sum != nullptr)
+            push_or_store(p, task, stores);
         else
             count_results(p.call, push_results(p.call, task, EVERY_RANK, stores), ARRIVED_ROWS);
     });
@@ -114,6 +129,8 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
         registers_give<FUSED_PRODUCER_REGISTERS>();
         if (warp == LOAD_WARP && elect_one())
             load_forward(p, blocks);
+        else if (warp == GROUP_WARP && good && p.to_sum != nullptr)
+            sum_grouped(p);
         else if (warp == FETCH_WARP && met)
             fetch_rows(call, blocks);
         else if (warp == STORE_WARP)

@@ -12,7 +12,7 @@
 #define FUSED_PRODUCER_REGISTERS 56
 #define FUSED_CONSUMER_REGISTERS 224
 
-enum fused_warp { LOAD_WARP, IDLE_WARP, FETCH_WARP, STORE_WARP };
+enum fused_warp { LOAD_WARP, GROUP_WARP, FETCH_WARP, STORE_WARP };
 
 MM_DEVICE call_team consumer_team(void) {
     return {CTA_THREADS / 32 - CONSUMER_WARPS, CONSUMER_WARPS, 1, smem_base() + VERDICT_OFFSET};

@@ -12,6 +12,7 @@ MM_DEVICE void note_work(const call_work &work) {
     store_u32(&work.base->fetch, load_u32(&now->fetch.value));
     store_u32(&work.base->fetched, load_u32(&now->fetched.value));
     store_u32(&work.base->sum, load_u32(&now->sum.value));
+    store_u32(&work.base->group, load_u32(&now->group.value));
     store_u32(&work.base->ended, load_u32(&now->ended.value));
 }
 

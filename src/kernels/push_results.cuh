@@ -51,14 +51,20 @@ MM_DEVICE block_rows rows_of_block(const fused_call &p, uint32_t block, uint64_t
     return rows;
 }
 
-/* Aligned: a lane pushes a row of the part; `row` is that of the part's first one in its block. */
-MM_DEVICE void push_part(const fused_call &p, const fused_task &task, uint32_t source, uint32_t slot, uint32_t part,
-                         uint32_t bytes) {
-    if (lane_index() < 8 && source < p.group.world) {
-        const uint64_t at = ((uint64_t)slot * p.hidden + task.tile * TILE_COLUMNS) * sizeof(bf16_t);
-        bulk_store(p.group.segment[source] + p.combine + at, part_address(part) + lane_index() * (TILE_COLUMNS * 2),
-                   bytes);
-    }
+/* Of a row of results in a matrix of them. */
+MM_DEVICE unsigned char *result_row(const fused_call &p, unsigned char *matrix, uint32_t row) {
+    return matrix + (uint64_t)row * p.hidden * sizeof(bf16_t);
+}
+
+MM_DEVICE unsigned char *combine_slot(const fused_call &p, uint32_t source, uint32_t slot) {
+    return result_row(p, p.group.segment[source] + p.combine, slot);
+}
+
+/* Aligned: a lane stores its row of the part, unless that goes nowhere. */
+MM_DEVICE void store_part_rows(const fused_task &task, unsigned char *row, uint32_t part, uint32_t bytes) {
+    if (lane_index() < 8 && row != nullptr)
+        bulk_store(row + task.tile * TILE_COLUMNS * sizeof(bf16_t),
+                   part_address(part) + lane_index() * (TILE_COLUMNS * 2), bytes);
 }
 
 enum arrival { ARRIVED_ROWS, ARRIVED_DW };
@@ -88,12 +94,13 @@ MM_DEVICE void count_results(const fused_call &p, const block_rows &rows, arriva
     }
 }
 
-/* 8 rows of 512 bytes a part, two parts of each consumer warp. When this returns they have come; nobody has been told.
- */
-MM_DEVICE block_rows push_results(const fused_call &p, const fused_task &task, uint64_t wanting, part_stores &s) {
+/* 8 rows of 512 bytes a part, two parts of each consumer warp. `place(source, slot)` is where a row of results goes, or
+ * nullptr. When this returns they have come; nobody has been told. */
+template <typename row_place>
+MM_DEVICE void store_result_rows(const fused_call &p, const fused_task &task, const block_rows &rows,
+                                 const row_place &place, part_stores &s) {
     const uint32_t width = p.hidden - task.tile * TILE_COLUMNS;
     const uint32_t bytes = (width < TILE_COLUMNS ? width : TILE_COLUMNS) * sizeof(bf16_t);
-    const block_rows rows = rows_of_block(p, task.block, wanting);
 #pragma unroll
     for (uint32_t group = 0; group < 2; group++)
 #pragma unroll
@@ -105,12 +112,23 @@ MM_DEVICE block_rows push_results(const fused_call &p, const fused_task &task, u
                 const uint32_t source = warp_shuffle(rows.source[warp / 2], holder);
                 const uint32_t slot = warp_shuffle(rows.slot[warp / 2], holder);
                 await_part(part, s.turn + half);
-                push_part(p, task, source, slot, part, bytes);
+                store_part_rows(task, place(source, slot), part, bytes);
                 stores_started(s, part);
             }
     s.turn += 2;
     stores_done(s);
     note_push(p.trace, p.group, TRACE_PUSH, task, rows.source, bytes);
+}
+
+/* Each row to its token's slot. */
+MM_DEVICE block_rows push_results(const fused_call &p, const fused_task &task, uint64_t wanting, part_stores &s) {
+    const block_rows rows = rows_of_block(p, task.block, wanting);
+    store_result_rows(
+        p, task, rows,
+        [&](uint32_t source, uint32_t slot) {
+            return source < p.group.world ? combine_slot(p, source, slot) : nullptr;
+        },
+        s);
     return rows;
 }
 

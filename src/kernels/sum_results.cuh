@@ -22,6 +22,24 @@ MM_DEVICE bool await_arrivals(const call_group &group, const call_team &team, co
     return tell_team(team, warp_ballot(!good) == 0) != 0;
 }
 
+/* What is added up for a token: its slots, in order. Others may stand in their place. */
+struct every_slot {
+    token_rows rows;
+    uint32_t count;
+};
+
+/* Number `i` of them, and its row; negative: there is none. Aligned. */
+MM_DEVICE uint32_t listed_slot(const every_slot &, uint32_t i) {
+    return i;
+}
+MM_DEVICE int32_t row_of_listed(const every_slot &list, uint32_t i) {
+    return row_of_slot(list.rows, i);
+}
+
+MM_DEVICE every_slot every_slot_of(const fused_call &p, uint32_t token) {
+    return {token_rows_of(p.slots.row, token, p.top_k), p.top_k};
+}
+
 /* Where a lane finds the results of SUM_SLOTS slots, from its first column on. */
 struct slot_results {
     const bf16_t *at[SUM_SLOTS];
@@ -30,14 +48,16 @@ struct slot_results {
 
 /* Aligned. `results` are those of the token's first slot. Steps are multiples of 128 bytes, so a lane's chunk has the
  * same place in all of them. */
-MM_DEVICE slot_results slot_results_of(const fused_call &p, const bf16_t *results, const token_rows &rows,
+template <typename slot_list>
+MM_DEVICE slot_results slot_results_of(const fused_call &p, const bf16_t *results, const slot_list &list,
                                        uint32_t first) {
     slot_results slots = {};
 #pragma unroll
     for (uint32_t i = 0; i < SUM_SLOTS; i++) {
-        const int32_t row = first + i < p.top_k ? row_of_slot(rows, first + i) : -1;
+        const int32_t row = first + i < list.count ? row_of_listed(list, first + i) : -1;
+        const uint64_t slot = listed_slot(list, first + i);
         slots.used |= (uint32_t)(row >= 0) << i;
-        slots.at[i] = results + (uint64_t)(first + i) * p.hidden + 8 * combine_chunk(lane_index(), (uint32_t)row);
+        slots.at[i] = results + slot * p.hidden + 8 * combine_chunk(lane_index(), (uint32_t)row);
     }
     return slots;
 }
@@ -61,17 +81,17 @@ MM_DEVICE void sum_columns(const slot_results &slots, uint32_t past, uint32_t hi
                 add_eight(sum[step], eight[step][i]);
 }
 
-template <uint32_t steps>
-MM_DEVICE void sum_token(const fused_call &p, const strided_matrix &to, bool whole, uint32_t token) {
-    const token_rows rows = token_rows_of(p.slots.row, token, p.top_k);
+template <uint32_t steps, typename slot_list>
+MM_DEVICE void sum_token(const fused_call &p, const strided_matrix &to, bool whole, uint32_t token,
+                         const slot_list &list) {
     const bf16_t *results =
         (const bf16_t *)(p.group.segment[p.group.rank] + p.combine) + (uint64_t)token * p.top_k * p.hidden;
-    const slot_results front = slot_results_of(p, results, rows, 0);
+    const slot_results front = slot_results_of(p, results, list, 0);
     for (uint32_t past = 0; past < p.hidden; past += steps * STEP_COLUMNS) {
         float sum[steps][8] = {};
         sum_columns(front, past, p.hidden, sum);
-        for (uint32_t first = SUM_SLOTS; first < p.top_k; first += SUM_SLOTS)
-            sum_columns(slot_results_of(p, results, rows, first), past, p.hidden, sum);
+        for (uint32_t first = SUM_SLOTS; first < list.count; first += SUM_SLOTS)
+            sum_columns(slot_results_of(p, results, list, first), past, p.hidden, sum);
 #pragma unroll
         for (uint32_t step = 0; step < steps; step++) {
             const uint32_t col = past + 8 * lane_index() + step * STEP_COLUMNS;
@@ -90,9 +110,10 @@ MM_DEVICE uint32_t take_tokens(const fused_call &p, uint32_t base) {
 }
 
 /* Each warp takes tokens until there are no more, or enough() says so. `steps`: 256 columns each that a lane has in
- * flight together. */
-template <uint32_t steps, typename until>
-MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough) {
+ * flight together. list_of(token): what is added up for it. */
+template <uint32_t steps, typename until, typename token_list>
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough,
+                          const token_list &list_of) {
     const uint32_t base = load_u32(&p.work.base->sum);
     const bool whole = is_whole(to);
     for (uint32_t first = take_tokens(p, base); first < p.tokens;) {
@@ -100,10 +121,15 @@ MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const u
         const uint32_t next = last ? p.tokens : take_tokens(p, base);
         const uint32_t end = first + SUM_TOKENS < p.tokens ? first + SUM_TOKENS : p.tokens;
         for (uint32_t token = first; token < end; token++)
-            sum_token<steps>(p, to, whole, token);
+            sum_token<steps>(p, to, whole, token, list_of(token));
         note(p.trace, TRACE_SUM, 0, 0, first, end - first);
         first = next;
     }
+}
+
+template <uint32_t steps, typename until>
+MM_DEVICE void sum_tokens(const fused_call &p, const strided_matrix &to, const until &enough) {
+    sum_tokens<steps>(p, to, enough, [&](uint32_t token) { return every_slot_of(p, token); });
 }
 
 MM_DEVICE void sum_all_tokens(const fused_call &p, const strided_matrix &to) {

@@ -14,6 +14,7 @@
 /* Whose records they are: those of a warp, by its number, or those of what is on its way. */
 enum trace_role {
     TRACE_LOADER = 0,   /* takes tasks and fills stages */
+    TRACE_GROUPER = 1,  /* sums and pushes what a rank computed of a token, where that is asked for */
     TRACE_FETCHER = 2,  /* moves token rows */
     TRACE_STORER = 3,   /* stores activations, pushes results */
     TRACE_CONSUMER = 4, /* and the next ones: the first warp of each warpgroup tells of tiles, all tell of sums */
@@ -47,7 +48,8 @@ enum trace_kind {
     TRACE_AWAIT_TILE,     /* (task) nothing of it was staged */
     TRACE_STORE,          /* (task) activations, or gate and up; `waited` for the rest to be staged */
     TRACE_STORE_DGATE_UP, /* the same */
-    TRACE_PUSH,    /* (task) `rows` of `bytes` each to the `ranks`, `peer_rows` of them not to the own; likewise */
+    TRACE_PUSH,    /* (task; grouper: block) `rows` of `bytes` each to the `ranks`, `peer_rows` of them not to the own;
+                      likewise */
     TRACE_PUSH_DW, /* (task, the last of its block) the same, but `waited` for nothing */
     /* Consumers */
     TRACE_MULTIPLY_GATE_UP, /* (task) `waited` for stages to be filled, as all of these */
@@ -61,7 +63,7 @@ enum trace_kind {
     TRACE_STAGE_WGRAD,   /* (gradient) `waited` for old values too */
     TRACE_DIFFERENTIATE, /* (task) the epilogue of DGATE_UP; `waited` for gate and up to come */
     /* Those, and warps that only sum */
-    TRACE_AWAIT_RESULTS, /* results of this rank's tokens had not all come */
+    TRACE_AWAIT_RESULTS, /* results of this rank's tokens had not all come; grouper: blocks of results of this rank */
     TRACE_COPY_DW,       /* gradients of router weights that had come went to where the caller wants them */
     TRACE_SUM,           /* of `rows` tokens from `token` on */
     TRACE_KINDS

@@ -18,11 +18,12 @@ struct work_counters {
     struct call_flag fetch;   /* groups of rows taken to be fetched */
     struct call_flag fetched; /* groups of rows that have come */
     struct call_flag sum;     /* groups of tokens taken to be summed */
+    struct call_flag group;   /* groups of rows taken to be summed on the rank that computed them */
     struct call_flag ended;   /* CTAs that are done */
 };
 
 struct work_base {
-    uint32_t task, fetch, fetched, sum, ended;
+    uint32_t task, fetch, fetched, sum, group, ended;
 };
 
 /* Of blocks of rows: what has come, and the count that completes a block. An entry for each block that any plan of the
@@ -38,7 +39,7 @@ struct call_work {
     struct block_counters rows;    /* token rows */
     struct block_counters h;       /* tiles of activations; backward: of gate and up that are computed again */
     struct block_counters dgrad;   /* tiles of gradients of gate and up */
-    struct block_counters results; /* of a forward: tiles of result rows that have come to their ranks */
+    struct block_counters results; /* of a forward: tiles of result rows that have come to where they are summed */
     uint32_t *by_rows;             /* local experts, those with the most rows first: of a backward */
 };
 

@@ -210,8 +210,9 @@ def test_layer(group, memory, keep, capacity):
         close(memory.get(sums["dw2"], whole.dw2.shape, np.float32), 2 * whole.dw2, 5.5e-3)
 
 
-def rank_of_layer(rank, path):
-    """A rank on the CPU with its share of the tokens and experts: y, the rows computed and the bytes pulled."""
+def rank_of_layer(rank, path, grouped):
+    """A rank on the CPU with its share of the tokens and experts: y, the rows computed and the bytes pulled and
+    pushed."""
     whole = Whole(2 * rank.world, TOKENS * rank.world)
     tokens = slice(rank.number * TOKENS, (rank.number + 1) * TOKENS)
     experts = slice(rank.number * 2, rank.number * 2 + 2)
@@ -220,20 +221,23 @@ def rank_of_layer(rank, path):
               "y": np.full((TOKENS, HIDDEN), 0xFFFF, np.uint16)}
     sizes = (HIDDEN, 2 * rank.world, TOP_K)
     with Group(Library(path), *sizes, TOKENS, world=rank.world, name="bench", backend="cpu") as group:
-        with Layer(group, HIDDEN, INNER, *sizes[1:], KEEP_PLAN) as layer:
+        with Layer(group, HIDDEN, INNER, *sizes[1:], KEEP_PLAN, grouped=grouped) as layer:
             layer.bind(**{name: array.ctypes.data for name, array in arrays.items()})
             layer.forward(TOKENS, timed=True)
-            yield wide(arrays["y"]), layer.count("rows"), layer.count("bytes_pulled")
+            yield wide(arrays["y"]), layer.count("rows"), layer.count("bytes_pulled"), layer.count("bytes_pushed")
 
 
-def test_layer_over_two_processes():
+@pytest.mark.parametrize("grouped", [False, True])
+def test_layer_over_two_processes(grouped):
     whole = Whole(4, 2 * TOKENS)
-    (found,) = ranks.run(rank_of_layer, 2, (os.environ["MMOE_BENCH_LIBRARY"],), 60)
-    close(np.concatenate([y for y, _, _ in found]), whole.y, 5.5e-3)
+    (found,) = ranks.run(rank_of_layer, 2, (os.environ["MMOE_BENCH_LIBRARY"], grouped), 60)
+    close(np.concatenate([one[0] for one in found]), whole.y, 5.5e-3)
     owner, source = whole.ids // 2, np.arange(2 * TOKENS) // TOKENS
-    for number, (_, rows, pulled) in enumerate(found):
+    for number, (_, rows, pulled, pushed) in enumerate(found):
         wanted = (owner == number).any(1) & (source != number)
         assert rows == (owner == number).sum() and pulled == 2 * HIDDEN * wanted.sum()
+        owed = wanted if grouped else (owner == number) & (source != number)[:, None]
+        assert pushed == 2 * HIDDEN * owed.sum() + TOKENS * TOP_K * 8  # and ids and weights
 
 
 def test_more_rows_than_the_capacity_are_refused(group, memory):

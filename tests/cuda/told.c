@@ -35,7 +35,7 @@ bool told_times(struct rig_rank *rank, const mmoe_trace *trace) {
 
 /* ---- Tasks ---- */
 
-/* Of events by one warp: each of another place, inside of [count, tiles]. How many; -1: not so. */
+/* Of events of tasks by one warp: each of another place, inside of [count, tiles]. How many; -1: not so. */
 static int64_t count_places(const struct told *told, mmoe_trace_kind kind, int32_t number, int64_t count, int64_t tiles,
                             const int32_t *wanted) {
     char *seen = calloc((size_t)(count * tiles) + 1, 1);
@@ -43,7 +43,7 @@ static int64_t count_places(const struct told *told, mmoe_trace_kind kind, int32
     bool good = true;
     for (int64_t i = 0; i < told->trace->count && good; i++) {
         const mmoe_trace_event *event = &told->trace->events[i];
-        if (event->kind != kind || event->number != number)
+        if (event->kind != kind || event->number != number || event->role == MMOE_TRACE_GROUPER)
             continue;
         good = event->block >= 0 && event->block < count && event->tile >= 0 && event->tile < tiles &&
                (wanted == NULL || wanted[event->block] > 0) && !seen[event->block * tiles + event->tile]++;
@@ -143,10 +143,21 @@ bool told_fetching(struct rig_rank *rank, const struct told *told) {
     return tell_pulls(rank, told);
 }
 
+/* With a grouped combine one for each token that has any here. */
+static int64_t rows_that_travel(const struct told *told) {
+    const mmoe_plan *plan = told->plan;
+    int64_t tokens = 0;
+    if (told->layer->combine != MMOE_COMBINE_GROUPED)
+        return plan->rows;
+    for (int64_t row = 0; row < plan->padded_rows; row++)
+        tokens += plan->row_primary[row] == row;
+    return tokens;
+}
+
 bool told_pushes(struct rig_rank *rank, const struct told *told, mmoe_trace_kind kind, int64_t bytes,
                  int64_t *to_peers) {
     const uint64_t own = (uint64_t)1 << rank->rank;
-    const int64_t expected = told->plan->rows * bytes;
+    const int64_t expected = rows_that_travel(told) * bytes;
     int64_t pushed = 0;
     for (int64_t i = 0; i < told->trace->count; i++) {
         const mmoe_trace_event *event = &told->trace->events[i];

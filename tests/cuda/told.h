@@ -28,7 +28,7 @@ bool told_gradients(struct rig_rank *rank, const struct told *told, mmoe_trace_k
 /* Each token that has a row here, once in all its pieces; each of its rows written, each pad cleared. */
 bool told_fetching(struct rig_rank *rank, const struct told *told);
 
-/* `bytes` of each row of the plan in events of a kind that pushes; what went to peers is added to `*to_peers`. */
+/* `bytes` of each row that travels in events of a kind that pushes; what went to peers is added to `*to_peers`. */
 bool told_pushes(struct rig_rank *rank, const struct told *told, mmoe_trace_kind kind, int64_t bytes,
                  int64_t *to_peers);
 

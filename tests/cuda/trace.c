@@ -115,6 +115,8 @@ static void two_ranks(void **state) {
     compare(&layer, 2, tokens[0], RIG_UNIFORM, (struct comparison){.tracing = 3});
     compare(&layer, 2, tokens[0], RIG_ONE_EXPERT, (struct comparison){.tracing = 2});
     compare(&layer, 2, tokens[1], RIG_HOLES, (struct comparison){.tracing = 3});
+    layer.combine = MMOE_COMBINE_GROUPED;
+    compare(&layer, 2, tokens[0], RIG_DUPLICATES, (struct comparison){.tracing = 3});
 }
 
 static void nothing_to_do(void **state) {

@@ -221,6 +221,12 @@ void a_host_gives_up(story &s) {
         s.expect_stopped(next, r, 2, CALL_GAVE_UP, quitter);
 }
 
+group_options grouped() {
+    group_options options;
+    options.grouped = true;
+    return options;
+}
+
 group_options with_capacity(uint32_t capacity, bool drop) {
     group_options options;
     options.capacity = capacity;
@@ -240,6 +246,7 @@ int main(int count, char **arguments) {
         {"rows are dropped", rows_are_dropped, 1, with_capacity(CAPACITY - 3, true)},
         {"a rank never comes", a_rank_never_comes, 2, {}},
         {"a rank dies in a call", a_rank_dies_in_a_call, 2, {}},
+        {"a rank dies in a grouped call", a_rank_dies_in_a_call, 2, grouped()},
         {"a rank brings no tokens", a_rank_brings_no_tokens, 2, {}},
         {"blame goes down the line", blame_goes_down_the_line, 3, {}},
         {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, {}},

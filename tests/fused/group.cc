@@ -159,6 +159,7 @@ void fused_group::poison(unsigned r, unsigned char value) {
         {m.x_rows, rows * hidden},
         {m.h, rows * intermediate},
         {m.gate_up, 2 * rows * intermediate},
+        {m.dy_rows, rows * hidden},
         {segments[r] + combine, slots * hidden},
         {m.rows.source, 4 * rows},
         {m.rows.token, 4 * rows},

@@ -22,6 +22,7 @@ struct group_options {
     uint32_t capacity = PLAN_NO_CAPACITY;
     bool drop = false;
     bool keep = false;                /* x, gate and up; a backward fetches and computes them again */
+    bool grouped = false;             /* forwards over several ranks sum what a rank computed of a token there */
     bool narrow = false;              /* gradients of weights in bf16, */
     bool accumulate = false;          /* added to what is there */
     std::vector<unsigned> omit = {0}; /* gradients that rank r % size leaves out, a bit each */
@@ -118,7 +119,7 @@ class fused_group {
     std::string check_spoilt(size_t call, unsigned rank, bool added);
     plan_summary summary(unsigned rank);
     /* After the last call: "" when the kept rows are the tokens, gate and up what the oracle's formula gives, pads
-     * zero, and combine slots without a row still `poison`. */
+     * zero, and combine slots without a result still `poison`. */
     std::string check_kept(const fused_batch &batch);
     std::string check_combine(const fused_batch &batch, unsigned char poison);
     /* After a backward: slots whose results nobody wanted are still `poison`. */

@@ -169,6 +169,8 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.up_out = m.wrong.swapped ? m.gate_out : m.up_out;
     p.down = m.down;
     p.y = y_matrix(c);
+    p.local_experts = (uint32_t)local_experts();
+    p.to_sum = how.grouped && how.world > 1 ? m.dy_rows : nullptr;
     p.tentative = tentative;
     p.row_room = m.row_room;
     p.keep = how.keep;
@@ -197,7 +199,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
         l = sim::launch_of(kernel, name, p, ctas, threads, shared_bytes);
         l.programmatic = how.programmatic;
         if (stage == FORWARD || stage == FORWARD_IF_ROOM)
-            l.roles = {"load", "idle", "fetch", "store"};
+            l.roles = {"load", "group", "fetch", "store"};
         gpus.launch(gpus.default_stream(r), l);
     };
     const uint32_t experts = (uint32_t)layer.experts;
@@ -223,7 +225,7 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
         if (copies())
             gpus.wait(gpus.default_stream(r), ranks[r].copied);
         return queue(mm_forward, "mm_forward", forward_of(call, r, stage == FORWARD_IF_ROOM),
-                     how.ctas[r % how.ctas.size()], FUSED_THREADS, FUSED_SMEM_BYTES);
+                     how.ctas[r % how.ctas.size()], FUSED_THREADS, FORWARD_SMEM_BYTES);
     }
 }
 

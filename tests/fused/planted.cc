@@ -26,7 +26,11 @@ struct fault_case {
 };
 
 /* Whose last call is the one. */
-enum class planted_in { FORWARD, KEPT_BACKWARD, BACKWARD };
+enum class planted_in { FORWARD, GROUPED_FORWARD, KEPT_BACKWARD, BACKWARD };
+
+bool is_backward(planted_in where) {
+    return where == planted_in::KEPT_BACKWARD || where == planted_in::BACKWARD;
+}
 
 struct fault_list {
     planted_in where;
@@ -67,6 +71,10 @@ std::vector<fault_list> all_faults() {
           {"activations counted short", counted(&misdeed::h_tiles, -1), "race", nullptr},
           {"tokens of the call before", which(&misdeed::stale), "y of call 2", "y of call 2"},
           {"gate kept for up", which(&misdeed::swapped), "gate", "gate"}}},
+        {planted_in::GROUPED_FORWARD,
+         {{"a sum in another slot", in_another_slot(320), "race", "y of call 2"},
+          {"results to be summed counted short", counted(&misdeed::result_tiles, -1), "race", nullptr},
+          {"results to be summed counted long", counted(&misdeed::result_tiles, 1), stopped, stopped}}},
         {planted_in::KEPT_BACKWARD,
          {{"a row of dx in another slot", in_another_slot(64), "race", "dx of call 2"},
           {"a dw in another slot", dw_in_another_slot(), "race", "dweights of call 2"},
@@ -87,7 +95,7 @@ std::vector<fault_list> all_faults() {
 
 /* A forward, or a forward and its backward; the last of these is `wrong`. */
 std::string make_calls(fused_group &group, planted_in where, const fused_batch &batch, const misdeed &wrong) {
-    const bool backward = where != planted_in::FORWARD;
+    const bool backward = is_backward(where);
     const size_t call = group.prepare(batch);
     for (unsigned r = 0; r < 2; r++)
         group.poison(r, 0xff);
@@ -110,7 +118,7 @@ std::string make_calls(fused_group &group, planted_in where, const fused_batch &
 
 /* What is of a call before needs one, and every forward has one, which is good. */
 std::string find(planted_in where, const fault_case &planted, uint64_t seed, bool check_order) {
-    const bool backward = where != planted_in::FORWARD;
+    const bool backward = is_backward(where);
     const fused_layer layer =
         backward ? make_layer(64, 64, EXPERTS, TOP_K, true, seed) : make_layer(320, 192, EXPERTS, TOP_K, true, seed);
     group_options options;
@@ -118,6 +126,7 @@ std::string find(planted_in where, const fault_case &planted, uint64_t seed, boo
     options.max_tokens = ROOM;
     options.ctas = {3};
     options.omit = {0, planted.omit};
+    options.grouped = where == planted_in::GROUPED_FORWARD;
     options.keep = where != planted_in::BACKWARD;
     sim::options machine;
     machine.seed = seed;

@@ -49,6 +49,7 @@ struct setting {
         options.backward_ctas = {MULTIPROCESSORS, 1 + (unsigned)(s % 6)};
         options.keep = s % 4 == 0;
         options.accumulate = options.narrow = s % 8 < 4;
+        options.grouped = s % 3 > 0;
         options.programmatic = s % 2 == 0;
         options.counted = s % 4 < 2 ? 0 : ~0u;
         return options;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "group.h"
 #include "kernels/fused_shape.h"
@@ -175,12 +176,16 @@ std::string fused_group::check_combine(const fused_batch &batch, unsigned char p
         const size_t slots = (size_t)how.max_tokens * top_k, used = (size_t)batch.tokens[r] * top_k;
         const auto values = read_back<uint16_t>(gpus, segments[r] + combine, slots * hidden);
         const auto row = read_back<int32_t>(gpus, ranks[r].slots.row, used);
+        const auto expert = read_back<int32_t>(gpus, ranks[r].slots.expert, used);
+        std::set<std::pair<size_t, size_t>> sums; /* of a token and a rank, with the first slot */
         for (size_t slot = 0; slot < slots; slot++)
-            if (slot >= used || row[slot] < 0)
+            if (slot >= used || row[slot] < 0 ||
+                (how.grouped && how.world > 1 &&
+                 !sums.insert({slot / top_k, (size_t)expert[slot] / local_experts()}).second))
                 for (size_t col = 0; col < hidden; col++)
                     if (values[slot * hidden + col] != poison_with * 0x101)
                         return "combine slot " + std::to_string(slot) + " of rank " + std::to_string(r) +
-                               " has no row and was written";
+                               " has no result and was written";
     }
     return "";
 }

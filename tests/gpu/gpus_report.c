@@ -74,7 +74,8 @@ static void reports_count_what_is_sent(void **state) {
         GPUS_EACH_WORLD(world)
     for (int i = 0; i < COUNT(omits); i++) {
         int64_t tokens[MMOE_MAX_WORLD];
-        const mmoe_layer_config layer = rig_layer(64, 64, 2 * world, 3);
+        mmoe_layer_config layer = rig_layer(64, 64, 2 * world, 3);
+        layer.combine = i == 1 ? MMOE_COMBINE_GROUPED : MMOE_COMBINE_EXACT;
         struct counted *counted = rig_shared(sizeof *counted);
         gpus_uneven_tokens(world, 20, tokens);
         counted->batch = rig_batch_make(&layer, world, tokens, RIG_HOLES, 971);

@@ -291,6 +291,7 @@ static void make_work(struct expected *e, const struct plan_case *c) {
                                  .fetch = c->counters.fetch.value,
                                  .fetched = c->counters.fetched.value,
                                  .sum = c->counters.sum.value,
+                                 .group = c->counters.group.value,
                                  .ended = c->counters.ended.value};
     for (size_t block = 0; e->fits && block < blocks; block++) {
         e->rows_target[block] = c->rows_in[block] + PLAN_ROW_BLOCK;
