@@ -53,5 +53,6 @@ mmoe_status mm_cuda_fused_forward(struct mm_cuda_call *call, const mmoe_forward_
                                       .threads = FUSED_THREADS,
                                       .shared_bytes = FORWARD_SMEM_BYTES,
                                       .overlapping = true};
-    return status == MMOE_OK ? mm_cuda_launch_part(call, MM_KERNEL_FORWARD, grid, &params) : status;
+    const enum mm_cuda_kernel kernel = mm_cuda_is_grouped(call) ? MM_KERNEL_FORWARD_GROUPED : MM_KERNEL_FORWARD;
+    return status == MMOE_OK ? mm_cuda_launch_part(call, kernel, grid, &params) : status;
 }

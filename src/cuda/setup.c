@@ -23,6 +23,8 @@ static const struct {
     [MM_KERNEL_PLACE_SLOTS] = {"mm_place_slots", PLAN_PLACE_SHARED_BYTES},
     [MM_KERNEL_FORWARD] = {"mm_forward", FORWARD_SMEM_BYTES},
     [MM_KERNEL_FORWARD_TRACED] = {"mm_forward_traced", TRACED_SMEM_BYTES},
+    [MM_KERNEL_FORWARD_GROUPED] = {"mm_forward_grouped", FORWARD_SMEM_BYTES},
+    [MM_KERNEL_FORWARD_GROUPED_TRACED] = {"mm_forward_grouped_traced", TRACED_SMEM_BYTES},
     [MM_KERNEL_PLAN_RESUME] = {"mm_plan_resume", 0},
     [MM_KERNEL_BACKWARD] = {"mm_backward", BACKWARD_SMEM_BYTES},
     [MM_KERNEL_BACKWARD_TRACED] = {"mm_backward_traced", TRACED_SMEM_BYTES},

@@ -63,6 +63,8 @@ static enum mm_cuda_kernel recording(enum mm_cuda_kernel which) {
     switch (which) {
     case MM_KERNEL_FORWARD:
         return MM_KERNEL_FORWARD_TRACED;
+    case MM_KERNEL_FORWARD_GROUPED:
+        return MM_KERNEL_FORWARD_GROUPED_TRACED;
     case MM_KERNEL_BACKWARD:
         return MM_KERNEL_BACKWARD_TRACED;
     case MM_KERNEL_BACKWARD_END:

@@ -1,6 +1,9 @@
 /* The fused forward: token rows in from all ranks, the two products with the activation between them, result rows out
  * to all ranks, and the sum over a token's slots. All of it at once: the warps of a CTA fetch, load, multiply and push
- * side by side, and CTAs take tasks as they get to them. */
+ * side by side, and CTAs take tasks as they get to them.
+ *
+ * A source that defines MM_GROUPED before it includes this makes of it the forward whose ranks sum what they computed
+ * of a token. */
 #include "kernels/call_close.cuh"
 #include "kernels/fetch_rows.cuh"
 #include "kernels/forward_load.cuh"
@@ -11,6 +14,16 @@
 #include "kernels/push_results.cuh"
 #include "kernels/row_tasks.cuh"
 #include "kernels/sum_results.cuh"
+
+#if defined(MM_GROUPED)
+#define GROUPED 1
+#define FORWARD_PRODUCER_REGISTERS 64 /* for what the warp that sums has under way */
+#define FORWARD_CONSUMER_REGISTERS 216
+#else
+#define GROUPED 0
+#define FORWARD_PRODUCER_REGISTERS FUSED_PRODUCER_REGISTERS
+#define FORWARD_CONSUMER_REGISTERS FUSED_CONSUMER_REGISTERS
+#endif
 
 /* ---- Consumers ---- */
 
@@ -55,7 +68,7 @@ MM_DEVICE void finish(const forward_params &p, bool good) {
         if (await_arrivals(call.group, team, own_control(call.group)->rows_arrived, call.group.state->rows_target)) {
             note_together(call.trace, TRACE_AWAIT_RESULTS);
             resume_log();
-            if (p.to_sum != nullptr)
+            if (GROUPED)
                 sum_tokens<2>(
                     call, p.y, [] { return false; }, [&](uint32_t token) { return first_slots_of(p, token); });
             else
@@ -95,7 +108,7 @@ MM_DEVICE void store_results(const forward_params &p) {
         note_first_part(p.call, stores, task);
         if (task.kind == TASK_GATE_UP)
             store_gate_up(p, task, stores);
-        else if (p.to_sum != nullptr)
+        else if (GROUPED)
             push_or_store(p, task, stores);
         else
             count_results(p.call, push_results(p.call, task, EVERY_RANK, stores), ARRIVED_ROWS);
@@ -109,7 +122,11 @@ MM_DEVICE bool is_futile(const forward_params &p, uint32_t outcome) {
     return p.tentative && (outcome != CALL_GOOD || load_u32(&p.call.tables.all->padded_rows) > p.row_room);
 }
 
-#if TRACED
+#if GROUPED && TRACED
+MM_KERNEL(mm_forward_grouped_traced, forward_params, FUSED_THREADS) {
+#elif GROUPED
+MM_KERNEL(mm_forward_grouped, forward_params, FUSED_THREADS) {
+#elif TRACED
 MM_KERNEL(mm_forward_traced, forward_params, FUSED_THREADS) {
 #else
 MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
@@ -126,17 +143,17 @@ MM_KERNEL(mm_forward, forward_params, FUSED_THREADS) {
     const uint32_t blocks = good ? load_u32(&call.tables.all->padded_rows) / TILE_ROWS : 0;
     const uint32_t warp = warp_index();
     if (warp < CTA_THREADS / 32 - CONSUMER_WARPS) {
-        registers_give<FUSED_PRODUCER_REGISTERS>();
+        registers_give<FORWARD_PRODUCER_REGISTERS>();
         if (warp == LOAD_WARP && elect_one())
             load_forward(p, blocks);
-        else if (warp == GROUP_WARP && good && p.to_sum != nullptr)
+        else if (GROUPED && warp == GROUP_WARP && good)
             sum_grouped(p);
         else if (warp == FETCH_WARP && met)
             fetch_rows(call, blocks);
         else if (warp == STORE_WARP)
             store_results(p);
     } else {
-        registers_take<FUSED_CONSUMER_REGISTERS>();
+        registers_take<FORWARD_CONSUMER_REGISTERS>();
         open_consumer_log(call.trace);
         consume(p);
         finish(p, good);

@@ -1,7 +1,7 @@
 /* Parameters of the fused forward kernel, shared by the host side and the kernel. C and C++.
  *
- * mm_forward fetches rows of x, computes them, pushes the results, and sums this rank's tokens. It takes
- * FORWARD_SMEM_BYTES. */
+ * mm_forward fetches rows of x, computes them, pushes the results, and sums this rank's tokens. mm_forward_grouped sums
+ * what it computed of a token before it pushes. They take FORWARD_SMEM_BYTES. */
 #ifndef MM_KERNELS_FORWARD_PARAMS_H
 #define MM_KERNELS_FORWARD_PARAMS_H
 
@@ -26,9 +26,7 @@ struct forward_params {
     struct strided_matrix y; /* out: [T, H] bf16 */
 
     uint32_t local_experts; /* El: expert e lies on rank e / El */
-    /* [R, H] bf16, for rows whose token has others on this rank: their sum travels. NULL: the results of all slots
-     * travel. */
-    unsigned char *to_sum;
+    unsigned char *to_sum;  /* grouped: [R, H] bf16, for rows whose token has others on this rank */
 
     uint32_t tentative; /* 1: does nothing at all unless the call is good and has at most `row_room` padded rows */
     uint32_t row_room;

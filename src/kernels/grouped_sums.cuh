@@ -99,7 +99,7 @@ MM_DEVICE bool await_blocks(const fused_call &p, uint32_t &complete, uint32_t la
 
 /* ---- Sums ---- */
 
-#define GROUPED_LOADS 6u /* in flight in a lane */
+#define GROUPED_LOADS 8u /* in flight in a lane */
 
 /* The rows of the token that is summed, in the order of their slots. */
 MM_DEVICE smem_t listed_row(uint32_t i) {

@@ -14,6 +14,8 @@ set(mm_kernels
   dx
   fill
   forward
+  forward_grouped
+  forward_grouped_traced
   forward_traced
   gate_up
   plan_count

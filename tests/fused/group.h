@@ -189,6 +189,7 @@ class fused_group {
     call_group group_of(size_t call, unsigned rank) const;
     enter_params enter_of(size_t call, unsigned rank) const;
     copy_params copy_of(size_t call, unsigned rank) const;
+    bool sums_on_ranks() const { return how.grouped && how.world > 1; }
     bool copies() const; /* somebody reads tokens in their slots */
     void launch_copy(size_t call, unsigned rank);
     bool wants(unsigned rank, gradient which) const;

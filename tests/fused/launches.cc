@@ -12,6 +12,7 @@ extern "C" void mm_call_stop(const call_params &p);
 extern "C" void mm_count_slots(const plan_params &p);
 extern "C" void mm_place_slots(const plan_params &p);
 extern "C" void mm_forward(const forward_params &p);
+extern "C" void mm_forward_grouped(const forward_params &p);
 
 size_t fused_group::prepare(const fused_batch &batch, unsigned char poison_with) {
     prepared_call call = {{}, poison_with, false};
@@ -170,7 +171,7 @@ forward_params fused_group::forward_of(size_t call, unsigned r, bool tentative) 
     p.down = m.down;
     p.y = y_matrix(c);
     p.local_experts = (uint32_t)local_experts();
-    p.to_sum = how.grouped && how.world > 1 ? m.dy_rows : nullptr;
+    p.to_sum = sums_on_ranks() ? m.dy_rows : nullptr;
     p.tentative = tentative;
     p.row_room = m.row_room;
     p.keep = how.keep;
@@ -224,6 +225,9 @@ void fused_group::launch_stage(size_t call, unsigned r, call_stage stage) {
     default:
         if (copies())
             gpus.wait(gpus.default_stream(r), ranks[r].copied);
+        if (sums_on_ranks())
+            return queue(mm_forward_grouped, "mm_forward_grouped", forward_of(call, r, stage == FORWARD_IF_ROOM),
+                         how.ctas[r % how.ctas.size()], FUSED_THREADS, FORWARD_SMEM_BYTES);
         return queue(mm_forward, "mm_forward", forward_of(call, r, stage == FORWARD_IF_ROOM),
                      how.ctas[r % how.ctas.size()], FUSED_THREADS, FORWARD_SMEM_BYTES);
     }

@@ -180,8 +180,7 @@ std::string fused_group::check_combine(const fused_batch &batch, unsigned char p
         std::set<std::pair<size_t, size_t>> sums; /* of a token and a rank, with the first slot */
         for (size_t slot = 0; slot < slots; slot++)
             if (slot >= used || row[slot] < 0 ||
-                (how.grouped && how.world > 1 &&
-                 !sums.insert({slot / top_k, (size_t)expert[slot] / local_experts()}).second))
+                (sums_on_ranks() && !sums.insert({slot / top_k, (size_t)expert[slot] / local_experts()}).second))
                 for (size_t col = 0; col < hidden; col++)
                     if (values[slot * hidden + col] != poison_with * 0x101)
                         return "combine slot " + std::to_string(slot) + " of rank " + std::to_string(r) +
