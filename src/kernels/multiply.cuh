@@ -15,8 +15,8 @@ struct multiplied {
     uint32_t steps, last; /* that have been started; the last one's stage */
 };
 
-/* This warpgroup's 64 rows of the tile, until `end` steps have been started. One group of products stays in flight, so a
- * stage is released a step late. `stages` is the kind of ring, as tile.cuh has it. */
+/* This warpgroup's 64 rows of the tile, until `end` steps have been started. One group of products stays in flight, so
+ * a stage is released a step late. `stages` is the kind of ring, as tile.cuh has it. */
 template <operand_major a_major, operand_major b_major, typename stages = cluster_stages>
 MM_DEVICE void multiply_until(float (&d)[128], ring &at, multiplied &done, uint32_t end) {
     const wgmma_operand a_first = wgmma_operand_at<a_major>(stage_address(0) + (warpgroup_index() - 1) * BLOCK_BYTES);
@@ -32,7 +32,8 @@ MM_DEVICE void multiply_until(float (&d)[128], ring &at, multiplied &done, uint3
 #pragma unroll
         for (uint32_t slice = 0; slice < TILE_DEPTH / 16; slice++)
             wgmma_bf16<a_major, b_major>(d, wgmma_operand_add(a, slice * slice_bytes<a_major>()),
-                                         wgmma_operand_add(b, slice * slice_bytes<b_major>()), slice > 0 || done.steps > 0);
+                                         wgmma_operand_add(b, slice * slice_bytes<b_major>()),
+                                         slice > 0 || done.steps > 0);
         wgmma_commit();
         wgmma_wait<1>();
         if (done.steps > 0)
