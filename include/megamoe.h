@@ -404,6 +404,12 @@ MMOE_API mmoe_backward_args mmoe_backward_args_default(void);
 MMOE_API mmoe_status mmoe_forward(mmoe_layer *layer, const mmoe_forward_args *args);
 MMOE_API mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args);
 
+/* In the place of a call that this rank can't make, for want of memory for its result, say: the other ranks' calls
+ * return MMOE_REFUSED with the reason, instead of waiting for it. `reason` is a sentence; `stream` as in the call.
+ * Returns MMOE_INVALID_ARGUMENT, whose text is the reason, or how the group broke. The next call can be made. */
+MMOE_API mmoe_status mmoe_refuse_forward(mmoe_layer *layer, void *stream, const char *reason);
+MMOE_API mmoe_status mmoe_refuse_backward(mmoe_layer *layer, void *stream, const char *reason);
+
 /* ---- Traces ------------------------------------------------------------------------------------- */
 
 /* What a GPU's forward or backward did when: communication under computation, and what was waited for.

@@ -142,6 +142,8 @@ PROTOTYPES = {
     "mmoe_backward_args_default": (BackwardArgs, []),
     "mmoe_forward": (c_int, [c_void_p, POINTER(ForwardArgs)]),
     "mmoe_backward": (c_int, [c_void_p, POINTER(BackwardArgs)]),
+    "mmoe_refuse_forward": (c_int, [c_void_p, c_void_p, c_char_p]),
+    "mmoe_refuse_backward": (c_int, [c_void_p, c_void_p, c_char_p]),
 }
 
 

@@ -1,6 +1,7 @@
 """A layer of a context: its sizes and options, its saved states, and the two calls of the library."""
 
 import itertools
+from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from enum import IntEnum
 
@@ -84,6 +85,17 @@ class Layer:
             if tensor is not None and tensor.device != self.device:
                 raise ValueError(f"{name} is on {tensor.device}, expected {self.device}, the device of the context")
 
+    @contextmanager
+    def telling_peers(self, refuse):
+        """What fails in here, where memory may end, comes before the call: the other ranks are told, by the function of
+        the library that `refuse` names, and don't wait for this one."""
+        try:
+            yield
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".encode()
+            getattr(library(), refuse)(self.pointer, stream_of(self.device), reason)
+            raise
+
     def close(self):
         del _layers[self.handle]
         self.states.close()
@@ -95,17 +107,18 @@ class Layer:
         x [T, H] bf16, ids [T, K] int32 or int64, weights [T, K] fp32, gate and up [El, I, H] (or gate [El, 2I, H] with
         gate in the first half and up in the second, and up None) and down [El, H, I], bf16 or fp32.
         """
-        self.check_device(x=x, ids=ids, weights=weights, gate=gate, up=up, down=down)
-        y = x.new_empty(x.shape)
-        keep = keep_of(rule)
-        saved = None if keep is None else self.states.take(keep)
-        token = _states.no_token() if saved is None else self.states.token(saved, is_being_captured(x.device))
-        gate, up, down = products_of(gate, up, down)
-        args = library().mmoe_forward_args_default()
-        args.x, args.ids, args.weights, args.y = view(x), view(ids), view(weights), view(y)
-        args.gate, args.up, args.down = view(gate), view(up), view(down)
-        args.saved = None if saved is None else saved.pointer
-        args.stream = stream_of(x.device)
+        with self.telling_peers("mmoe_refuse_forward"):
+            self.check_device(x=x, ids=ids, weights=weights, gate=gate, up=up, down=down)
+            y = x.new_empty(x.shape)
+            keep = keep_of(rule)
+            saved = None if keep is None else self.states.take(keep)
+            token = _states.no_token() if saved is None else self.states.token(saved, is_being_captured(x.device))
+            gate, up, down = products_of(gate, up, down)
+            args = library().mmoe_forward_args_default()
+            args.x, args.ids, args.weights, args.y = view(x), view(ids), view(weights), view(y)
+            args.gate, args.up, args.down = view(gate), view(up), view(down)
+            args.saved = None if saved is None else saved.pointer
+            args.stream = stream_of(x.device)
         check(library().mmoe_forward(self.pointer, byref(args)))
         return y, token
 
@@ -115,18 +128,19 @@ class Layer:
         `gradients` holds dx [T, H] bf16, dweights [T, K] fp32, and dgate, dup, ddown of the weights' shapes in bf16 or
         fp32; dup is None when up is. With `accumulate` the last three are added to what is there.
         """
-        self.check_device(dy=dy, x=x, gate=gate, up=up, down=down)
-        saved = self.states.of(token)
-        dx, dweights, dgate, dup, ddown = gradients
-        if up is None:
-            dgate, dup = halves(dgate)
-        gate, up, down = products_of(gate, up, down)
-        args = library().mmoe_backward_args_default()
-        args.saved, args.dy = saved.pointer, view(dy)
-        args.x = view(x if saved.keep == Keep.PLAN else None)
-        args.gate, args.up, args.down = view(gate), view(up), view(down)
-        args.dx, args.dweights = view(dx), view(dweights)
-        args.dgate, args.dup, args.ddown = view(dgate), view(dup), view(ddown)
-        args.accumulate = accumulate
-        args.stream = stream_of(dy.device)
+        with self.telling_peers("mmoe_refuse_backward"):
+            self.check_device(dy=dy, x=x, gate=gate, up=up, down=down)
+            saved = self.states.of(token)
+            dx, dweights, dgate, dup, ddown = gradients
+            if up is None:
+                dgate, dup = halves(dgate)
+            gate, up, down = products_of(gate, up, down)
+            args = library().mmoe_backward_args_default()
+            args.saved, args.dy = saved.pointer, view(dy)
+            args.x = view(x if saved.keep == Keep.PLAN else None)
+            args.gate, args.up, args.down = view(gate), view(up), view(down)
+            args.dx, args.dweights = view(dx), view(dweights)
+            args.dgate, args.dup, args.ddown = view(dgate), view(dup), view(ddown)
+            args.accumulate = accumulate
+            args.stream = stream_of(dy.device)
         check(library().mmoe_backward(self.pointer, byref(args)))

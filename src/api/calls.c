@@ -29,3 +29,20 @@ mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *args) {
     return status == MMOE_OK ? backend->backward(layer, args)
                              : backend->refuse(layer, MM_CALL_BACKWARD, mm_stream_of_backward(args), status);
 }
+
+static mmoe_status refuse(mmoe_layer *layer, enum mm_call_kind kind, void *stream, const char *reason) {
+    if (layer == NULL) {
+        return mm_check_pointer("layer", layer, "a layer");
+    }
+    const mmoe_status status = reason != NULL ? mm_fail(MMOE_INVALID_ARGUMENT, "%s", reason)
+                                              : mm_check_pointer("reason", reason, "a sentence");
+    return layer->group->backend->refuse(layer, kind, stream, status);
+}
+
+mmoe_status mmoe_refuse_forward(mmoe_layer *layer, void *stream, const char *reason) {
+    return refuse(layer, MM_CALL_FORWARD, stream, reason);
+}
+
+mmoe_status mmoe_refuse_backward(mmoe_layer *layer, void *stream, const char *reason) {
+    return refuse(layer, MM_CALL_BACKWARD, stream, reason);
+}

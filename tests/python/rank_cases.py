@@ -11,6 +11,7 @@ import reference
 import torch
 import torch.distributed as dist
 from calls import assert_same_bits, both
+from megamoe.layer import KeepRule
 from model import CALLS, Model, recorded, step
 from setting import EXPERTS, INTERMEDIATE, context_options, device_of
 
@@ -73,6 +74,32 @@ def refusals_reach_every_rank(rank, world):
             said = f"{type(error).__name__}: {error}"
         assert_same_bits(both(layer, given), expected)
         group.check()
+    return said
+
+
+def failures_before_a_call_reach_every_rank(rank, world):
+    """One rank can't make its forward, then its backward; what each rank is told of them."""
+    said = []
+    with context(rank, world) as group:
+        layer = group.layer(intermediate=INTERMEDIATE)
+        given = part(reference.problem(4 * world, device=device_of(rank)), [4] * world, group.rank, world)
+        expected = both(layer, given)
+        is_wrong = group.rank == world - 1
+        elsewhere = given.gate.to("meta") if is_wrong else given.gate
+        inputs = (given.x, given.ids, given.weights)
+
+        def told(call):
+            try:
+                call()
+                said.append("no error")
+            except (ValueError, megamoe.MegaMoEError) as error:
+                said.append(f"{type(error).__name__}: {error}")
+
+        told(lambda: layer.forward(*inputs, elsewhere, given.up, given.down, KeepRule.PLAN))
+        _, token = layer.forward(*inputs, given.gate, given.up, given.down, KeepRule.PLAN)
+        nothing = (None,) * 5
+        told(lambda: layer.backward(given.dy, token, given.x, elsewhere, given.up, given.down, nothing))
+        assert_same_bits(both(layer, given), expected)
     return said
 
 

@@ -24,6 +24,14 @@ def test_refusals_reach_every_rank(processes, world):
             assert said.startswith("RefusedError: ") and f"rank {world - 1}" in said and reason in said
 
 
+def test_failures_before_a_call_reach_every_rank(processes):
+    for rank, told in enumerate(processes.run(rank_cases.failures_before_a_call_reach_every_rank, 2)):
+        for said in told:
+            reason = "ValueError: gate is on meta, expected "
+            assert said.startswith(reason) if rank % 2 == 1 else said.startswith("RefusedError: rank 1 refused call")
+            assert reason in said
+
+
 def test_different_maxima_are_refused(processes):
     for said in processes.run(rank_cases.different_maxima_are_refused, WORLDS[0]):
         assert "max_tokens" in said and "32" in said and "33" in said
