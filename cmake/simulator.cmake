@@ -18,7 +18,7 @@ endif()
 # mm_simulate_kernels(TARGET SOURCE...): the target runs these CUDA sources in the simulator. Debug information is for
 # the source lines in its reports; equal calls at different lines must stay different ones.
 function(mm_simulate_kernels target)
-  set(options -xc++ -g -fno-optimize-sibling-calls -Wno-unknown-pragmas)
+  set(options -xc++ -g1 -fno-optimize-sibling-calls -Wno-unknown-pragmas)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     list(APPEND options -fno-crossjumping -fno-tree-tail-merge)
   endif()

@@ -240,7 +240,7 @@ static double model_loss(struct fixture *f) {
 static void assert_along_gradient(struct fixture *f, const char *name, const float *gradients, int64_t first,
                                   int64_t count) {
     const float *gradient = gradients + first;
-    double *direction = malloc((size_t)count * sizeof *direction), squares = 0;
+    double *direction = calloc((size_t)count, sizeof *direction), squares = 0;
     for (int64_t i = 0; i < count; i++)
         squares += (double)(gradient[i] * gradient[i]);
     for (int64_t i = 0; i < count; i++)
