@@ -1,5 +1,7 @@
 /* A backward: the ranks meet, a fused kernel computes the gradients of rows, and while those of tokens travel the
  * gradients of weights are made; then the tokens' sums. */
+#include <stdio.h>
+
 #include "cuda/calls.h"
 #include "cuda/exchange.h"
 #include "cuda/failure.h"
@@ -95,7 +97,9 @@ static mmoe_status meet(struct mm_cuda_call *call, const mmoe_backward_args *arg
     return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_plan) : status;
 }
 
-static mmoe_status weight_gradients(struct mm_cuda_call *call, const struct mm_cuda_wgrads *wgrads) {
+static mmoe_status weight_gradients(struct mm_cuda_call *call, const mmoe_backward_args *args,
+                                    const struct mm_cuda_wgrads *wgrads) {
+    call->adds = args->accumulate && call->wants_weights;
     mmoe_status status = mm_cuda_wgrad(call, wgrads, false);
     return status == MMOE_OK ? mm_cuda_phase_ends(call, &call->report.seconds_wgrad) : status;
 }
@@ -119,9 +123,16 @@ static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *
         status = mm_cuda_phase_ends(call, &call->report.seconds_fused);
     }
     if (status == MMOE_OK) {
-        status = weight_gradients(call, &wgrads);
+        status = weight_gradients(call, args, &wgrads);
     }
     return status == MMOE_OK ? end(call, args, &wgrads) : status;
+}
+
+/* The host does not know how far the device has come. */
+static mmoe_status failed_while_adding(mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    return mm_fail(status, "%s; dgate, dup and ddown may be spoilt: a part may have been added to them", text);
 }
 
 /* Everything from the meeting on. A failure of this host's own breaks the group. */
@@ -137,7 +148,7 @@ static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args 
         status = mm_cuda_trace_await(call);
     }
     if (status != MMOE_OK) {
-        return mm_cuda_give_up(call, status);
+        return mm_cuda_give_up(call, call->adds ? failed_while_adding(status) : status);
     }
     return args->report != NULL || call->trace != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
 }

@@ -119,6 +119,7 @@ struct mm_cuda_call {
 
     bool captured; /* kept for a graph, not run */
     bool broke;    /* its beginning broke the group */
+    bool adds;     /* what adds to gradients of weights may have been queued */
     mmoe_report report;
     bool timed;
     double started;

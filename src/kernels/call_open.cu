@@ -49,7 +49,7 @@ MM_DEVICE bool all_left(const call_group &group, uint32_t call) {
 
 MM_DEVICE void note_opened(const call_group &group, uint32_t call, bool good, uint32_t stranger) {
     call_state *state = group.state;
-    store_u32(&state->call, call);
+    store_release_gpu(&state->call, call); /* mm_call_stop may run beside this kernel */
     store_u32(&state->opened, good);
     store_u32(&state->introduced, good);
     store_u32(&state->result.call, call);

@@ -38,7 +38,7 @@ MM_DEVICE void tell_stop(const call_group &group, uint32_t step, uint32_t culpri
     for (uint32_t i = 1; i <= group.world; i++) {
         call_control *control = control_of(group, (group.rank + i) % group.world);
         call_stop *stop = &control->stop[group.rank];
-        store_u32(&stop->call, load_u32(&group.state->call));
+        store_u32(&stop->call, load_acquire_gpu(&group.state->call));
         store_u32(&stop->step, step);
         store_u32(&stop->culprit, culprit);
         fence_system();

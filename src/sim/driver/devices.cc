@@ -33,6 +33,7 @@ const name_of_result results[] = {
      "an event that was not recorded, or memory that is gone"},
     {MM_CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "no kernel of this name was compiled in"},
     {MM_CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "the work is not done"},
+    {MM_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "the launch takes too much"},
     {MM_CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "simulated memory can't be shared between processes"},
     {MM_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "a stream that is captured can't do this"},

@@ -37,7 +37,8 @@ struct settings {
 /* From the environment: MEGAMOE_SIM_DEVICES (8), MEGAMOE_SIM_SEED (1), MEGAMOE_SIM_MULTIPROCESSORS (4),
  * MEGAMOE_SIM_MEMORY (4 GiB), MEGAMOE_SIM_CHUNK (1; a real driver's chunks have 32 MiB), MEGAMOE_SIM_CHECK_ORDER (1; 0
  * leaves out races and uninitialised reads), MEGAMOE_SIM_BREAK (none; "1@20": device 1 breaks with the 20th kernel that
- * is launched on it). MEGAMOE_SIM_KERNELS names a library of kernels besides those of src/kernels. */
+ * is launched on it). MEGAMOE_SIM_NO_LAUNCH names a kernel that can't be launched, while it is set. MEGAMOE_SIM_KERNELS
+ * names a library of kernels besides those of src/kernels. */
 settings settings_of_environment();
 
 /* Handles that the program holds. */

@@ -47,6 +47,11 @@ bool one_dimension(const mm_cu_launch_config &config) {
     return config.grid_y == 1 && config.grid_z == 1 && config.block_y == 1 && config.block_z == 1;
 }
 
+bool is_refused(const function &kernel) {
+    const char *name = std::getenv("MEGAMOE_SIM_NO_LAUNCH");
+    return name && kernel.name == name;
+}
+
 /* False for an attribute that is not known. */
 bool read_attributes(const mm_cu_launch_config &config, struct sim::launch *l) {
     l->cluster = 1;
@@ -106,6 +111,8 @@ SIM_DRIVER_API cuLaunchKernelEx(const mm_cu_launch_config *config, mm_cu_functio
         config->grid_x % l.cluster != 0 || config->block_x == 0 || config->block_x > kernel.threads ||
         config->shared_bytes > kernel.shared_allowed)
         return MM_CUDA_ERROR_INVALID_VALUE;
+    if (is_refused(kernel))
+        return MM_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     l.kernel = kernel.kernel;
     l.name = kernel.name;
     l.parameters = parameters[0];
