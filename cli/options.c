@@ -362,7 +362,7 @@ int options_read(struct options *options, const struct argp_option *own, const c
     *options = (struct options){
         .command = options->command,
         .forward = options->forward,
-        .backend = options->backend,
+        .backend = options->backend != NULL ? options->backend : "cpu",
         .scale = NOT_GIVEN,
         .hidden = NOT_GIVEN,
         .intermediate = NOT_GIVEN,

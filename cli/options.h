@@ -38,7 +38,7 @@ struct options {
     int64_t capacity;
     bool drop;
 
-    const char *backend; /* NULL: the library's default one */
+    const char *backend; /* "cpu" unless given, or where the command has another default */
     int64_t threads;
     uint64_t seed;
     bool json, progress;

@@ -29,11 +29,11 @@ json_t *record_start(const struct problem *problem) {
     char routing[64], seed[24];
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)options->seed); /* JSON's integers end at 2^63 */
     return json_pack(
-        "{s:s, s:s, s:o, s:i, s:o, s:i, s:o, s:s, s:s, s:s, s:o, s:i}", "megamoe", mmoe_version(), "command",
+        "{s:s, s:s, s:o, s:i, s:o, s:i, s:o, s:s, s:s, s:s, s:s, s:i}", "megamoe", mmoe_version(), "command",
         options->command, "preset", text_or_null(options->preset ? options->preset->name : NULL), "scale",
         options->scale == NOT_GIVEN ? 1 : (int)options->scale, "layer", layer_record(problem), "ranks", problem->world,
         "tokens", record_integers(problem->tokens, problem->world), "routing", routing_text(options, routing), "seed",
-        seed, "keep", options->keep == MMOE_KEEP_ROWS ? "rows" : "plan", "backend", text_or_null(options->backend),
+        seed, "keep", options->keep == MMOE_KEEP_ROWS ? "rows" : "plan", "backend", options->backend,
         "threads", (int)options->threads);
 }
 

@@ -156,6 +156,7 @@ GOOD_VALUES = [
     (["--capacity=8"], lambda r: r["layer"]["capacity"] == 8 and not r["layer"]["drop"]),
     (["--capacity=5", "--drop"], lambda r: r["layer"]["capacity"] == 5 and r["layer"]["drop"]),
     (["--backend=cpu"], lambda r: r["backend"] == "cpu"),
+    (["--top-k=2"], lambda r: r["backend"] == "cpu" and r["layer"]["top_k"] == 2),
     (["--threads=2"], lambda r: r["threads"] == 2),
     (["--seed=18446744073709551615"], lambda r: r["seed"] == "18446744073709551615"),
     (["--preset=DeepSeek-V4-Flash", "--scale=64"],
