@@ -7,12 +7,19 @@
 #include "graphs.h"
 #include "ready.h"
 
-#define HIDDEN 128
 #define INNER 64
 #define TOP_K 2
 #define BATCHES 24
 #define LAYERS 2
 #define MOST_OPEN 4 /* forwards whose backward is still to come */
+
+struct shape {
+    int64_t hidden, inner, local_experts, top_k;
+    int64_t most; /* tokens of a rank */
+};
+
+/* One tile of columns in each product, and less rows than a group of tasks has. */
+static const struct shape narrow = {128, INNER, 4, TOP_K, 300};
 
 struct soak {
     struct rig_batch batch[BATCHES];
@@ -87,7 +94,7 @@ static bool own_make(struct rig_rank *rank, const struct soak *soak, struct own 
     mmoe_layer_config config = soak->batch[0].layer;
     for (int i = 0; i < LAYERS; i++) {
         config.capacity_policy = i == 0 ? MMOE_CAPACITY_GROW : MMOE_CAPACITY_FIXED;
-        config.capacity = i == 0 ? 0 : rank->world * rank->group->config.max_tokens * TOP_K;
+        config.capacity = i == 0 ? 0 : rank->world * rank->group->config.max_tokens * config.top_k;
         RIG_TRY(rank, mmoe_layer_create(rank->group, &config, &own->layers[i]) == MMOE_OK, "%s", mmoe_last_error());
     }
     for (int i = 0; i < BATCHES; i++) {
@@ -120,7 +127,7 @@ static void soak_body(struct rig_rank *rank, void *context) {
     own_free(rank, &own);
 }
 
-static void soak_of(int calls, int64_t most) {
+static void soak_of(int calls, const struct shape *shape) {
     for
         GPUS_EACH_WORLD(world) {
             struct soak *soak = rig_shared(sizeof *soak);
@@ -129,10 +136,10 @@ static void soak_of(int calls, int64_t most) {
             for (int i = 0; i < BATCHES; i++) {
                 int64_t tokens[MMOE_MAX_WORLD];
                 for (int r = 0; r < world; r++)
-                    tokens[r] = rig_below(&random, 5) == 0 ? 0 : rig_below(&random, most + 1);
+                    tokens[r] = rig_below(&random, 5) == 0 ? 0 : rig_below(&random, shape->most + 1);
                 const enum rig_routing routing = (enum rig_routing)rig_below(&random, RIG_HOLES + 1);
-                soak->batch[i] =
-                    exact_batch_of(HIDDEN, INNER, 4 * world, TOP_K, world, tokens, routing, 840 + (uint64_t)i);
+                soak->batch[i] = exact_batch_of(shape->hidden, shape->inner, shape->local_experts * world, shape->top_k,
+                                                world, tokens, routing, 840 + (uint64_t)i);
                 exact_batch_encode(&soak->batch[i], i);
                 rig_reference_of(&soak->batch[i]);
                 soak->options[i] =
@@ -154,12 +161,22 @@ static int calls_wanted(int full, int small) {
 
 static void soak_of_10000_calls(void **state) {
     (void)state;
-    soak_of(calls_wanted(10000, 10000), 300);
+    soak_of(calls_wanted(10000, 10000), &narrow);
 }
 
 static void soak_of_fewer_calls(void **state) {
     (void)state;
-    soak_of(calls_wanted(2000, 48), rig_scaled("most tokens", 1500, 40));
+    struct shape more_tokens = narrow;
+    more_tokens.most = rig_scaled("most tokens", 1500, 40);
+    soak_of(calls_wanted(2000, 48), &more_tokens);
+}
+
+/* Two tiles of columns in each product, the second one short, and more blocks of rows than a group of tasks has: with
+ * so many experts most blocks are nearly all pads. */
+static void soak_of_many_blocks(void **state) {
+    (void)state;
+    const struct shape wide = {320, 192, rig_scaled("experts of a rank", 40, 2), 3, rig_scaled("most tokens", 150, 12)};
+    soak_of(calls_wanted(1000, 12), &wide);
 }
 
 /* ---- B32: one rank sends, and every row counts ---- */
@@ -215,6 +232,7 @@ int main(void) {
     const struct CMUnitTest of_processes[] = {cmocka_unit_test(soak_of_10000_calls)};
     const struct CMUnitTest of_threads[] = {
         cmocka_unit_test(soak_of_fewer_calls),
+        cmocka_unit_test(soak_of_many_blocks),
         cmocka_unit_test(b32_only_one_rank_sends),
     };
     return gpus_main(2, GPUS_TESTS(of_processes), GPUS_TESTS(of_threads));
