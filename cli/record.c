@@ -33,8 +33,8 @@ json_t *record_start(const struct problem *problem) {
         options->command, "preset", text_or_null(options->preset ? options->preset->name : NULL), "scale",
         options->scale == NOT_GIVEN ? 1 : (int)options->scale, "layer", layer_record(problem), "ranks", problem->world,
         "tokens", record_integers(problem->tokens, problem->world), "routing", routing_text(options, routing), "seed",
-        seed, "keep", options->keep == MMOE_KEEP_ROWS ? "rows" : "plan", "backend", options->backend,
-        "threads", (int)options->threads);
+        seed, "keep", options->keep == MMOE_KEEP_ROWS ? "rows" : "plan", "backend", options->backend, "threads",
+        (int)options->threads);
 }
 
 void record_print_problem(const struct problem *problem, FILE *file) {
