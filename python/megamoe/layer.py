@@ -100,6 +100,7 @@ class Layer:
         del _layers[self.handle]
         self.states.close()
         destroy("mmoe_layer_destroy", self.pointer)
+        self.pointer = None  # which the library refuses
 
     def forward(self, x, ids, weights, gate, up, down, rule):
         """y [T, H] bf16, and the token of what is kept.

@@ -45,9 +45,11 @@ def backward(dy: Tensor, token: Tensor, x: Tensor, gate: Tensor, up: Optional[Te
 
     dy [T, H] bf16 of any strides; the others as in the forward whose token this is.
     """
-    gradients = new_gradients(x, gate, up, down, top_k, wanted)
+    made = by_handle(layer)
+    with made.telling_peers("mmoe_refuse_backward"):
+        gradients = new_gradients(x, gate, up, down, top_k, wanted)
     given = [gradient if wanted & (1 << bit) else None for bit, gradient in enumerate(gradients)]
-    by_handle(layer).backward(dy, token, x, gate, up, down, given)
+    made.backward(dy, token, x, gate, up, down, given)
     return gradients
 
 

@@ -5,12 +5,14 @@ neighbours: with four processes and world 2 there are two groups, as in a traine
 """
 
 import tempfile
+from contextlib import contextmanager
 
 import megamoe
 import reference
 import torch
 import torch.distributed as dist
 from calls import assert_same_bits, both
+from megamoe import ops
 from megamoe.layer import KeepRule
 from model import CALLS, Model, recorded, step
 from setting import EXPERTS, INTERMEDIATE, context_options, device_of
@@ -77,8 +79,21 @@ def refusals_reach_every_rank(rank, world):
     return said
 
 
+def no_memory(*_):
+    raise torch.OutOfMemoryError("no memory for gradients")
+
+
+@contextmanager
+def new_gradients_of(function):
+    usual, ops.new_gradients = ops.new_gradients, function
+    try:
+        yield
+    finally:
+        ops.new_gradients = usual
+
+
 def failures_before_a_call_reach_every_rank(rank, world):
-    """One rank can't make its forward, then its backward; what each rank is told of them."""
+    """One rank can't make its forward, nor its backward, nor the memory for its gradients; what each rank is told."""
     said = []
     with context(rank, world) as group:
         layer = group.layer(intermediate=INTERMEDIATE)
@@ -92,13 +107,16 @@ def failures_before_a_call_reach_every_rank(rank, world):
             try:
                 call()
                 said.append("no error")
-            except (ValueError, megamoe.MegaMoEError) as error:
+            except (ValueError, torch.OutOfMemoryError, megamoe.MegaMoEError) as error:
                 said.append(f"{type(error).__name__}: {error}")
 
         told(lambda: layer.forward(*inputs, elsewhere, given.up, given.down, KeepRule.PLAN))
         _, token = layer.forward(*inputs, given.gate, given.up, given.down, KeepRule.PLAN)
         nothing = (None,) * 5
         told(lambda: layer.backward(given.dy, token, given.x, elsewhere, given.up, given.down, nothing))
+        with new_gradients_of(no_memory if is_wrong else ops.new_gradients):
+            weights = (given.gate, given.up, given.down)
+            told(lambda: torch.ops.megamoe.backward(given.dy, token, given.x, *weights, layer.handle, 2, 31))
         assert_same_bits(both(layer, given), expected)
     return said
 

@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from calls import assert_same_bits, both, forward, gradients, leaves
+from megamoe.layer import KeepRule
 from setting import DEVICE, HIDDEN, INTERMEDIATE, TOP_K, device_of
 
 BF16, F32, F16 = torch.bfloat16, torch.float32, torch.float16
@@ -306,6 +307,8 @@ def test_a_closed_context():
         y.backward(given.dy)
     with pytest.raises(RuntimeError, match="expected the handle of a layer whose context is open"):
         forward(layer, given, inputs)
+    with pytest.raises(megamoe.MegaMoEError, match="layer is NULL"):
+        layer.forward(given.x, given.ids, given.weights, given.gate, given.up, given.down, KeepRule.NOTHING)
     with pytest.raises(RuntimeError, match="the context is closed"):
         made.layer(intermediate=INTERMEDIATE)
 

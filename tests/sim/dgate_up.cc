@@ -212,7 +212,8 @@ int main(int count, char **arguments) {
                 wrong = check(found, expected);
             if (seed == 1)
                 first = found;
-            else if (wrong.empty() && (found.dgate != first.dgate || found.dup != first.dup || found.dw != first.dw))
+            else if (wrong.empty() && (found.dgate != first.dgate || found.dup != first.dup ||
+                                       found.weighted != first.weighted || found.dw != first.dw))
                 wrong = "other bits than with seed 1";
             if (!wrong.empty())
                 std::printf("H %u, I %u, seed %llu: %s\n", s.hidden, s.intermediate, (unsigned long long)seed,
