@@ -406,7 +406,8 @@ MMOE_API mmoe_status mmoe_backward(mmoe_layer *layer, const mmoe_backward_args *
 
 /* In the place of a call that this rank can't make, for want of memory for its result, say: the other ranks' calls
  * return MMOE_REFUSED with the reason, instead of waiting for it. `reason` is a sentence; `stream` as in the call.
- * Returns MMOE_INVALID_ARGUMENT, whose text is the reason, or how the group broke. The next call can be made. */
+ * Returns MMOE_INVALID_ARGUMENT, whose text is the reason, or how the group broke. The next call can be made. Not in a
+ * stream that is captured for a graph: what is captured is no call yet. */
 MMOE_API mmoe_status mmoe_refuse_forward(mmoe_layer *layer, void *stream, const char *reason);
 MMOE_API mmoe_status mmoe_refuse_backward(mmoe_layer *layer, void *stream, const char *reason);
 
