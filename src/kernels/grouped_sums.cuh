@@ -15,7 +15,7 @@ static_assert(FORWARD_SMEM_BYTES <= TRACE_OFFSET, "the logs lie behind all else"
 
 /* ---- Store warp ---- */
 
-/* In the place of a row's rank: it stays here, as a row of its own number. */
+/* In the place of a row's rank: it stays here, as a row of its own number. No rank has a higher one. */
 #define STAYS CALL_MAX_WORLD
 
 MM_DEVICE const int32_t *rows_of_token(const fused_call &p, uint32_t source, uint32_t token) {
@@ -45,11 +45,9 @@ MM_DEVICE block_rows push_alone(const forward_params &p, const fused_task &task,
         }
     }
     store_result_rows(
-        call, task, rows,
+        call, task, rows, [&](uint32_t source) { return source <= STAYS; },
         [&](uint32_t source, uint32_t slot) {
-            return source < call.group.world ? combine_slot(call, source, slot)
-                   : source == STAYS         ? result_row(call, p.to_sum, slot)
-                                             : nullptr;
+            return source == STAYS ? result_row(call, p.to_sum, slot) : combine_slot(call, source, slot);
         },
         s);
     return rows;

@@ -60,13 +60,6 @@ MM_DEVICE unsigned char *combine_slot(const fused_call &p, uint32_t source, uint
     return result_row(p, p.group.segment[source] + p.combine, slot);
 }
 
-/* Aligned: a lane stores its row of the part, unless that goes nowhere. */
-MM_DEVICE void store_part_rows(const fused_task &task, unsigned char *row, uint32_t part, uint32_t bytes) {
-    if (lane_index() < 8 && row != nullptr)
-        bulk_store(row + task.tile * TILE_COLUMNS * sizeof(bf16_t),
-                   part_address(part) + lane_index() * (TILE_COLUMNS * 2), bytes);
-}
-
 enum arrival { ARRIVED_ROWS, ARRIVED_DW };
 
 /* Aligned: how many rows of the block go to rank first + lane. */
@@ -94,11 +87,11 @@ MM_DEVICE void count_results(const fused_call &p, const block_rows &rows, arriva
     }
 }
 
-/* 8 rows of 512 bytes a part, two parts of each consumer warp. `place(source, slot)` is where a row of results goes, or
- * nullptr. When this returns they have come; nobody has been told. */
-template <typename row_place>
+/* 8 rows of 512 bytes a part, two parts of each consumer warp. goes(source): whether a row of results goes anywhere;
+ * place(source, slot): where. When this returns they have come; nobody has been told. */
+template <typename row_goes, typename row_place>
 MM_DEVICE void store_result_rows(const fused_call &p, const fused_task &task, const block_rows &rows,
-                                 const row_place &place, part_stores &s) {
+                                 const row_goes &goes, const row_place &place, part_stores &s) {
     const uint32_t width = p.hidden - task.tile * TILE_COLUMNS;
     const uint32_t bytes = (width < TILE_COLUMNS ? width : TILE_COLUMNS) * sizeof(bf16_t);
 #pragma unroll
@@ -112,7 +105,9 @@ MM_DEVICE void store_result_rows(const fused_call &p, const fused_task &task, co
                 const uint32_t source = warp_shuffle(rows.source[warp / 2], holder);
                 const uint32_t slot = warp_shuffle(rows.slot[warp / 2], holder);
                 await_part(part, s.turn + half);
-                store_part_rows(task, place(source, slot), part, bytes);
+                if (lane_index() < 8 && goes(source))
+                    bulk_store(place(source, slot) + task.tile * TILE_COLUMNS * sizeof(bf16_t),
+                               part_address(part) + lane_index() * (TILE_COLUMNS * 2), bytes);
                 stores_started(s, part);
             }
     s.turn += 2;
@@ -124,11 +119,8 @@ MM_DEVICE void store_result_rows(const fused_call &p, const fused_task &task, co
 MM_DEVICE block_rows push_results(const fused_call &p, const fused_task &task, uint64_t wanting, part_stores &s) {
     const block_rows rows = rows_of_block(p, task.block, wanting);
     store_result_rows(
-        p, task, rows,
-        [&](uint32_t source, uint32_t slot) {
-            return source < p.group.world ? combine_slot(p, source, slot) : nullptr;
-        },
-        s);
+        p, task, rows, [&](uint32_t source) { return source < p.group.world; },
+        [&](uint32_t source, uint32_t slot) { return combine_slot(p, source, slot); }, s);
     return rows;
 }
 
