@@ -48,5 +48,5 @@ const char *mmoe_unsupported_reason(const char *backend, const mmoe_layer_config
         snprintf(text, sizeof text, "%s", mmoe_last_error());
         return text;
     }
-    return found->supports(config, world, text, sizeof text) ? NULL : text;
+    return found->supports(config, text, sizeof text) ? NULL : text;
 }

@@ -48,7 +48,7 @@ mmoe_status mmoe_layer_create(mmoe_group *group, const mmoe_layer_config *config
     if (status == MMOE_OK) {
         status = mm_check_layer_in_group(config, &group->config, group->world);
     }
-    if (status == MMOE_OK && !group->backend->supports(config, group->world, reason, sizeof reason)) {
+    if (status == MMOE_OK && !group->backend->supports(config, reason, sizeof reason)) {
         status = mm_fail(MMOE_UNSUPPORTED, "%s", reason);
     }
     struct mmoe_layer *made;

@@ -61,7 +61,7 @@ struct mm_backend {
     const struct mm_device_memory *device_memory;
 
     /* True when it computes the layer; otherwise `reason` is a sentence. The configuration is legal already. */
-    bool (*supports)(const mmoe_layer_config *config, int world, char *reason, size_t bytes);
+    bool (*supports)(const mmoe_layer_config *config, char *reason, size_t bytes);
 
     const struct mm_segment_maker *segments;
 

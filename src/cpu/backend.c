@@ -13,8 +13,8 @@ static bool present(char *detail, size_t bytes) {
     return true;
 }
 
-static bool supports(const mmoe_layer_config *config, int world, char *reason, size_t bytes) {
-    (void)config, (void)world, (void)reason, (void)bytes;
+static bool supports(const mmoe_layer_config *config, char *reason, size_t bytes) {
+    (void)config, (void)reason, (void)bytes;
     return true; /* every legal layer */
 }
 

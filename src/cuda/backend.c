@@ -12,8 +12,7 @@
 
 enum { MULTIPLE = 64 }; /* of H and I: what the copy engine moves at a time */
 
-static bool supports(const mmoe_layer_config *config, int world, char *reason, size_t bytes) {
-    (void)world;
+static bool supports(const mmoe_layer_config *config, char *reason, size_t bytes) {
     const struct {
         const char *name;
         int64_t value;

@@ -1,7 +1,5 @@
 /* A backward: the ranks meet, a fused kernel computes the gradients of rows, and while those of tokens travel the
  * gradients of weights are made; then the tokens' sums. */
-#include <stdio.h>
-
 #include "cuda/calls.h"
 #include "cuda/exchange.h"
 #include "cuda/failure.h"
@@ -128,13 +126,6 @@ static mmoe_status compute(struct mm_cuda_call *call, const mmoe_backward_args *
     return status == MMOE_OK ? end(call, args, &wgrads) : status;
 }
 
-/* The host does not know how far the device has come. */
-static mmoe_status failed_while_adding(mmoe_status status) {
-    char text[MM_ERROR_BYTES];
-    snprintf(text, sizeof text, "%s", mmoe_last_error());
-    return mm_fail(status, "%s; dgate, dup and ddown may be spoilt: a part may have been added to them", text);
-}
-
 /* Everything from the meeting on. A failure of this host's own breaks the group. */
 static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args *args) {
     mmoe_status status = meet(call, args);
@@ -148,7 +139,7 @@ static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args 
         status = mm_cuda_trace_await(call);
     }
     if (status != MMOE_OK) {
-        return mm_cuda_give_up(call, call->adds ? failed_while_adding(status) : status);
+        return mm_cuda_give_up(call, call->adds ? mm_cuda_spoilt(status, false) : status);
     }
     return args->report != NULL || call->trace != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
 }

@@ -93,10 +93,11 @@ static mmoe_status stopped(const struct mmoe_group *group, const struct call_tol
                    (long long)waited_ms(&group->config, stop, rank), rank, doing(stop->step), stop->call);
 }
 
-static mmoe_status stopped_while_adding(mmoe_status status) {
+mmoe_status mm_cuda_spoilt(mmoe_status status, bool certain) {
     char text[MM_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", mmoe_last_error());
-    return mm_fail(status, "%s; dgate, dup and ddown are spoilt: a part has been added to them", text);
+    return mm_fail(status, "%s; dgate, dup and ddown %s spoilt: a part %s been added to them", text,
+                   certain ? "are" : "may be", certain ? "has" : "may have");
 }
 
 static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
@@ -115,7 +116,7 @@ static mmoe_status told_status(struct mmoe_group *group, const struct call_told 
         return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", failed->rank,
                        failed->rows, (long long)agreement_of(&told->header[1], 0).capacity);
     default:
-        return mm_call_break(group, told->spoilt ? stopped_while_adding(stopped(group, told)) : stopped(group, told));
+        return mm_call_break(group, told->spoilt ? mm_cuda_spoilt(stopped(group, told), true) : stopped(group, told));
     }
 }
 

@@ -8,4 +8,8 @@
  * stopped breaks the group. */
 mmoe_status mm_cuda_failure(struct mmoe_group *group);
 
+/* The last failure's sentence, and that gradients of weights have a part of what was to be added to them. Not
+ * `certain`: that they may have one, since the host does not know how far the device has come. */
+mmoe_status mm_cuda_spoilt(mmoe_status status, bool certain);
+
 #endif

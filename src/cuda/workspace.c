@@ -10,13 +10,14 @@ static int64_t most_local_experts(const mmoe_group_config *config, int world) {
     return (config->max_experts + world - 1) / world;
 }
 
-size_t mm_cuda_most_blocks(const mmoe_group_config *config, int world) {
+/* That any plan of the group can have. */
+static size_t most_blocks(const mmoe_group_config *config, int world) {
     const int64_t rows = world * config->max_tokens * config->max_top_k;
     return (size_t)(mm_padded_rows_bound(rows, most_local_experts(config, world)) / MMOE_ROW_BLOCK);
 }
 
 static size_t carve(uintptr_t block, const mmoe_group_config *config, int world, struct mm_cuda_workspace *workspace) {
-    const size_t blocks = mm_cuda_most_blocks(config, world);
+    const size_t blocks = most_blocks(config, world);
     const size_t local_experts = (size_t)most_local_experts(config, world);
     struct call_work *work = &workspace->work;
     uintptr_t next = block;

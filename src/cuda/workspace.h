@@ -24,9 +24,6 @@ mmoe_status mm_cuda_workspace_make(const struct mm_gpu *gpu, const mmoe_group_co
                                    struct mm_cuda_workspace *workspace);
 void mm_cuda_workspace_free(const struct mm_gpu *gpu, struct mm_cuda_workspace *workspace);
 
-/* Blocks of rows that any plan of the group can have. */
-size_t mm_cuda_most_blocks(const mmoe_group_config *config, int world);
-
 size_t mm_cuda_workspace_bytes(const mmoe_group_config *config, int world);
 
 #endif

@@ -59,6 +59,16 @@ MM_DEVICE void push_dw(const backward_params &p, const fused_task &task, uint64_
     count_results(call, rows, ARRIVED_DW);
 }
 
+/* Aligned: one more tile of the block has been stored. Whether all have. */
+MM_DEVICE bool count_dgrad(const fused_call &p, uint32_t block) {
+    uint32_t count = 0;
+    if (lane_index() == 0)
+        count = fetch_add_acq_rel_gpu(p.work.dgrad.now + block, 1) + 1;
+    count = warp_shuffle(count, 0);
+    warp_sync();
+    return count == load_u32(p.work.dgrad.target + block);
+}
+
 MM_DEVICE void store_dgate_up(const backward_params &p, const row_wishes &wishes, const fused_task &task,
                               stage_stores &at) {
     const int32_t column = (int32_t)(task.tile * TILE_COLUMNS), row = (int32_t)(task.block * TILE_ROWS);
@@ -72,7 +82,7 @@ MM_DEVICE void store_dgate_up(const backward_params &p, const row_wishes &wishes
     bulk_wait<0>();
     warp_sync();
     note(p.call.trace, TRACE_STORE_DGATE_UP, task.block, task.tile);
-    if (completes_block(p.call.work.dgrad, task.block) && wishes.dw != 0)
+    if (count_dgrad(p.call, task.block) && wishes.dw != 0)
         push_dw(p, task, wishes.dw);
 }
 

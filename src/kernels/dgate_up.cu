@@ -155,13 +155,7 @@ MM_DEVICE void release_for_consumers(uint32_t stage) {
 /* Number `tile`, whose part has been given. */
 MM_DEVICE void store_late(const dgate_up_params &p, const row_task &task, uint32_t tile) {
     mbarrier_wait(given(DGATE_UP_GIVEN_OFFSET, LATE_PART), tile % 2);
-    if (lane_index() == 0) {
-        tma_store<2>(&p.dgate, late_stage() + STAGED_GATE, {task.column + LATE_COLUMN, task.row});
-        tma_store<2>(&p.dup, late_stage() + STAGED_UP, {task.column + LATE_COLUMN, task.row});
-    }
-    bulk_commit();
-    bulk_wait_read<0>();
-    warp_sync();
+    store_given(&p.dgate, &p.dup, nullptr, late_stage(), task.column + LATE_COLUMN, task.row);
     if (lane_index() == 0)
         mbarrier_arrive(late_empty());
 }

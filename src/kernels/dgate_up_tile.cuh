@@ -149,13 +149,15 @@ MM_DEVICE void give(uint32_t offset, uint32_t part) {
         mbarrier_arrive(given(offset, part));
 }
 
-/* By the storing warp: dg, du and w*h of 128 rows and 64 columns, until their stage has been read. */
+/* By the storing warp: dg, du and, unless that is NULL, w*h of 128 rows and 64 columns, until their stage has been
+ * read. */
 MM_DEVICE void store_given(const tensor_map *dgate, const tensor_map *dup, const tensor_map *h_weighted, smem_t stage,
                            int32_t column, int32_t row) {
     if (lane_index() == 0) {
         tma_store<2>(dgate, stage + STAGED_GATE, {column, row});
         tma_store<2>(dup, stage + STAGED_UP, {column, row});
-        tma_store<2>(h_weighted, stage + STAGED_WEIGHTED, {column, row});
+        if (h_weighted != nullptr)
+            tma_store<2>(h_weighted, stage + STAGED_WEIGHTED, {column, row});
     }
     bulk_commit();
     bulk_wait_read<0>();

@@ -12,6 +12,8 @@
 #include "kernels/call_end.cuh"
 #include "kernels/fused_tile.cuh"
 #include "kernels/fused_trace.cuh"
+#include "kernels/take_next.cuh"
+#include "kernels/token_rows.cuh"
 
 #define FETCH_ROWS 8u /* of a group */
 static_assert(TILE_ROWS % FETCH_ROWS == 0, "a group lies in one block");
@@ -38,10 +40,7 @@ struct row_fetcher {
 
 /* Aligned. */
 MM_DEVICE uint32_t take_group(const fused_call &p, const row_fetcher &f) {
-    uint32_t group = 0;
-    if (lane_index() == 0)
-        group = fetch_add_relaxed_gpu(&p.work.counters->fetch.value, 1) - f.base;
-    return warp_shuffle(group, 0);
+    return take_next(p.work.counters->fetch, f.base);
 }
 
 MM_DEVICE unsigned char *row_at(const fused_call &p, const fetched_rows &fetched, int32_t row) {
@@ -151,7 +150,7 @@ MM_DEVICE bool open_token(const fused_call &p, row_fetcher &f) {
     f.wanted &= f.wanted - 1;
     if (!find_token(p, f, source, token))
         return false;
-    const int32_t *rows = p.token_rows + (source * p.token_stride + token) * p.top_k;
+    const int32_t *rows = rows_of_token(p, source, token);
     f.rows.low = lane_index() < p.top_k ? (int32_t)load_u32(rows + lane_index()) : -1;
     f.rows.high = lane_index() + 32 < p.top_k ? (int32_t)load_u32(rows + lane_index() + 32) : -1;
     note_row(source, token);

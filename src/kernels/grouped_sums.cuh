@@ -10,6 +10,7 @@
 #include "kernels/forward_params.h"
 #include "kernels/push_results.cuh"
 #include "kernels/sum_results.cuh"
+#include "kernels/take_next.cuh"
 
 static_assert(FORWARD_SMEM_BYTES <= TRACE_OFFSET, "the logs lie behind all else");
 
@@ -17,10 +18,6 @@ static_assert(FORWARD_SMEM_BYTES <= TRACE_OFFSET, "the logs lie behind all else"
 
 /* In the place of a row's rank: it stays here, as a row of its own number. No rank has a higher one. */
 #define STAYS CALL_MAX_WORLD
-
-MM_DEVICE const int32_t *rows_of_token(const fused_call &p, uint32_t source, uint32_t token) {
-    return p.token_rows + (source * p.token_stride + token) * p.top_k;
-}
 
 MM_DEVICE bool is_alone(const fused_call &p, uint32_t source, uint32_t row) {
     const int32_t *rows = rows_of_token(p, source, load_u32(p.rows.token + row));
@@ -60,10 +57,7 @@ static_assert(TILE_ROWS % GROUPED_ROWS == 0 && GROUPED_ROWS <= 32, "they lie in 
 
 /* Aligned. */
 MM_DEVICE uint32_t take_rows(const fused_call &p) {
-    uint32_t group = 0;
-    if (lane_index() == 0)
-        group = fetch_add_relaxed_gpu(&p.work.counters->group.value, 1) - load_u32(&p.work.base->group);
-    return warp_shuffle(group, 0) * GROUPED_ROWS;
+    return take_next(p.work.counters->group, load_u32(&p.work.base->group)) * GROUPED_ROWS;
 }
 
 /* How many rows its token has here, when a row is the last of several; else 0. */

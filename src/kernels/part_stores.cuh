@@ -40,16 +40,6 @@ MM_DEVICE void stores_done(part_stores &s) {
     s.previous = NO_PART;
 }
 
-/* Aligned: one more of what is counted of a block has come. Whether all has. */
-MM_DEVICE bool completes_block(const block_counters &counters, uint32_t block) {
-    uint32_t count = 0;
-    if (lane_index() == 0)
-        count = fetch_add_acq_rel_gpu(counters.now + block, 1) + 1;
-    count = warp_shuffle(count, 0);
-    warp_sync();
-    return count == load_u32(counters.target + block);
-}
-
 /* 128 rows x 128 columns: 16 rows of each consumer warp, as two boxes of 64 columns. */
 MM_DEVICE void store_columns(const tensor_map *map, const fused_task &task, uint32_t intermediate, part_stores &s) {
     const int32_t column = (int32_t)(task.tile * TILE_INTERMEDIATE);

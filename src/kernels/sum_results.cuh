@@ -5,6 +5,7 @@
 #include "kernels/call_team.cuh"
 #include "kernels/call_wait.cuh"
 #include "kernels/fused_trace.cuh"
+#include "kernels/take_next.cuh"
 #include "kernels/token_rows.cuh"
 #include "kernels/token_sum.cuh"
 
@@ -103,10 +104,7 @@ MM_DEVICE void sum_token(const fused_call &p, const strided_matrix &to, bool who
 
 /* Aligned: the first token of the next group to be summed. */
 MM_DEVICE uint32_t take_tokens(const fused_call &p, uint32_t base) {
-    uint32_t group = 0;
-    if (lane_index() == 0)
-        group = fetch_add_relaxed_gpu(&p.work.counters->sum.value, 1) - base;
-    return warp_shuffle(group, 0) * SUM_TOKENS;
+    return take_next(p.work.counters->sum, base) * SUM_TOKENS;
 }
 
 /* Each warp takes tokens until there are no more, or enough() says so. `steps`: 256 columns each that a lane has in

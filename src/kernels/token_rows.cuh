@@ -2,7 +2,13 @@
 #ifndef MM_KERNELS_TOKEN_ROWS_CUH
 #define MM_KERNELS_TOKEN_ROWS_CUH
 
+#include "kernels/fused_params.h"
 #include "kernels/isa.cuh"
+
+/* [K] of a token of rank `source`: its rows on this rank. */
+MM_DEVICE const int32_t *rows_of_token(const fused_call &p, uint32_t source, uint32_t token) {
+    return p.token_rows + (source * p.token_stride + token) * p.top_k;
+}
 
 /* Lane l holds the rows of slots l and l + 32. */
 struct token_rows {
