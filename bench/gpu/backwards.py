@@ -168,7 +168,7 @@ def measure(setting, effort):
     ways, plain = make_ways(stack, setting)
     differences = check(setting, ways, rival)
     runs = runs_of(setting, ways, plain, rival)
-    times = in_step.times_of(rank, runs, effort.rested(case, RESTED, MAIN), effort.rounds, effort.rests_of(case))
+    times = in_step.times_of(rank, runs, effort.rested(case, RESTED, MAIN), effort, case)
     reports = reports_of(rank, {name: (way.ours, way) for name, way in ways.items()})
     stack.close()
     return {"rows": data.rows,

@@ -71,8 +71,7 @@ def measure(setting, effort):
     differences = check(setting, ours, outputs, run_unfused)
     runs = {merged.DENSE: Dense(data).forward, **{name: one.forward for name, one in ours.items()},
             merged.UNFUSED: run_unfused}
-    times = in_step.times_of(rank, runs, effort.rested(setting.case, runs, MAIN), effort.rounds,
-                             effort.rests_of(setting.case))
+    times = in_step.times_of(rank, runs, effort.rested(setting.case, runs, MAIN), effort, setting.case)
     reports = reports_of(rank, {name: (one, one.forward) for name, one in ours.items()})
     stack.close()
     return {"rows": data.rows, "least_bytes": data.least_bytes(), "differences": differences, "times": times,

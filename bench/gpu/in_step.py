@@ -23,10 +23,13 @@ RESTED_WARM, RESTED_TIMED = 3, 8  # calls
 class Effort:
     """How often what is timed."""
 
-    rounds: int  # sustained
+    rounds: int  # sustained; in a headline case twice as many
     rests: int  # in a headline case
     rests_elsewhere: int
     main_alone: bool  # after rest, also in a headline case
+
+    def rounds_of(self, case):
+        return 2 * self.rounds if case.headline else self.rounds
 
     def rests_of(self, case):
         return self.rests if case.headline else self.rests_elsewhere
@@ -96,20 +99,14 @@ def calls_for(milliseconds, each):
     return int(milliseconds / each) + 1
 
 
-def turns(variants, number, rounds):
-    """Each round begins at another one."""
-    start = number * len(variants) // max(rounds, 1)
-    return variants[start:] + variants[:start]
-
-
 def time_sustained(rank, variants, rounds):
     each = {}
     for variant in variants:
         each[variant.name] = agreed(rank, variant.run)
         for _ in range(calls_for(measure.HEAT / len(variants), each[variant.name])):
             variant.run()
-    for number in range(rounds):
-        for variant in turns(variants, number, rounds):
+    for order in measure.orders(variants, rounds):
+        for variant in order:
             took = each[variant.name]
             timed = max(calls_for(measure.TIMED, took), 3)
             variant.sustained.add(*block(rank, variant.run, calls_for(measure.WARM, took), timed))
@@ -117,16 +114,16 @@ def time_sustained(rank, variants, rounds):
 
 def time_rested(rank, variants, rounds):
     rested = [variant for variant in variants if variant.rested]
-    for number in range(rounds):
-        for variant in turns(rested, number, rounds):
+    for order in measure.orders(rested, rounds):
+        for variant in order:
             line_up(rank)
             time.sleep(REST / 1000)
             variant.idle.add(*block(rank, variant.run, RESTED_WARM, RESTED_TIMED))
 
 
-def times_of(rank, runs, rested, rounds, rests):
+def times_of(rank, runs, rested, effort, case):
     """`runs`: functions by name; `rested`: names of those that are also timed after rest."""
     variants = [Variant(name, run, name in rested) for name, run in runs.items()]
-    time_sustained(rank, variants, rounds)
-    time_rested(rank, variants, rests)
+    time_sustained(rank, variants, effort.rounds_of(case))
+    time_rested(rank, variants, effort.rests_of(case))
     return {one.name: {"sustained": vars(one.sustained), "idle": vars(one.idle)} for one in variants}

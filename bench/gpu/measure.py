@@ -1,8 +1,9 @@
 """Timing on a GPU that sits at its power limit: variants in turn, sustained, medians.
 
 A GPU that has rested runs faster for a second than it does for an hour. So all variants together first run for HEAT
-milliseconds; then they take turns over several rounds, each round beginning at another one, and in its turn a variant
-runs WARM milliseconds before it is timed for TIMED milliseconds. Shares are taken between medians of one run.
+milliseconds; then they take turns over several rounds, and in its turn a variant runs WARM milliseconds before it is
+timed for TIMED milliseconds. What ran before still tells in the clock then, so each round has another order. Shares are
+taken between medians of one run.
 """
 
 import datetime
@@ -95,13 +96,22 @@ def sample(run):
     return [before.elapsed_time(after) for before, after in zip(marks, marks[1:])], state
 
 
+def orders(variants, rounds):
+    """An order of the variants for each round: over as many rounds as there are variants (for an odd number twice as
+    many) each one follows each other one equally often, as in the Latin squares of E. J. Williams (1949)."""
+    count = len(variants)
+    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]  # 0, 1, -1, 2, -2, ...
+    for number in range(rounds):
+        order = [variants[(step + number) % count] for step in zigzag]
+        yield order[::-1] if count % 2 and number % 2 else order
+
+
 def in_turn(variants, rounds):
-    """Times all variants `rounds` times, each round beginning at another one."""
+    """Times all variants `rounds` times."""
     for variant in variants:
         keep_busy(variant.run, HEAT / len(variants))
-    for number in range(rounds):
-        start = number * len(variants) // rounds
-        for variant in variants[start:] + variants[:start]:
+    for order in orders(variants, rounds):
+        for variant in order:
             times, state = sample(variant.run)
             variant.milliseconds += times
             variant.rounds.append({"milliseconds": round(statistics.median(times), 5), **state})

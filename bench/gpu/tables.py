@@ -42,8 +42,9 @@ def circumstances(record):
     gpus = f"{record['world']} x {machine['gpu']}" if "world" in record else machine["gpu"]
     rested = (f", in brackets {method['rested_calls']} calls after {method['rest_ms'] / 1000:.1f} s of rest, "
               "of all the slower rank" if "rest_ms" in method else "")
+    more = f" (of cases with targets {method['headline_rounds']})" if "headline_rounds" in method else ""
     return (f"{gpus}, driver {machine['driver']}, PyTorch {machine['torch']}, {record['date'][:10]}, commit "
-            f"{record['commit']}; medians of {record['rounds']} rounds of {method['warm_ms']:.0f} ms to warm and "
+            f"{record['commit']}; medians of {record['rounds']} rounds{more} of {method['warm_ms']:.0f} ms to warm and "
             f"{method['timed_ms']:.0f} ms timed, in turn{rested}; {state(record)}.")
 
 
