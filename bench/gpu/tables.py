@@ -119,8 +119,9 @@ def layer_short(record):
 
 # ---- Parallel
 
-PARALLEL_HEADER = ["forward, ms", "ours, fixed", "grows", "rows kept", "all local", "unfused", "dense", "of dense",
-                   "times faster", "NVLink MB", "of least"]
+FORWARD_HEADER = ["forward, ms", "ours, fixed", "grows", "rows kept", "grouped", "all local", "unfused", "dense"]
+FORWARD_RATIOS = ["forward, ratios", "fixed / dense", "grows / dense", "rows kept / fixed", "times faster", "NVLink MB",
+                  "of least"]
 
 
 def both(sustained, idle, digits=2):
@@ -155,25 +156,36 @@ def moved_cells(bytes_moved, least):
     return [number(bytes_moved / 1e6, 0), number(bytes_moved / least if least else None, 2)]
 
 
-def parallel_cells(case):
-    times = [time_cell(case, name) for name in (*merged.OURS, merged.LOCAL, merged.UNFUSED, merged.DENSE)]
-    against = [ratio_cell(case, key, merged.FIXED) for key in ("to_dense", "unfused_to")]
-    return [parallel_title(case), *times, *against, *moved_cells(*moved(case, merged.FIXED))]
+def forward_times(case):
+    names = (*merged.OURS, merged.GROUPED, merged.LOCAL, merged.UNFUSED, merged.DENSE)
+    return [parallel_title(case), *(time_cell(case, name) for name in names)]
 
 
-BACKWARD_HEADER = ["backward, ms", "ours, kept", "grows", "redone", "grows", "all local", "unfused", "dense", "redone",
-                   "kept of dense", "redone of dense", "times faster", "fp32 / bf16", "added / bf16", "NVLink MB",
-                   "of least"]
+def forward_ratios(case):
+    kept = both(*(case["ratios"][when]["kept_to_plan"] for when in ("sustained", "idle")))
+    of_dense = [ratio_cell(case, "to_dense", name) for name in (merged.FIXED, merged.GROW)]
+    return [parallel_title(case), *of_dense, kept, ratio_cell(case, "unfused_to", merged.FIXED),
+            *moved_cells(*moved(case, merged.FIXED))]
 
 
-def backward_cells(case):
+BACKWARD_HEADER = ["backward, ms", "ours, kept", "grows", "redone", "grows", "all local", "unfused", "dense",
+                   "dense, redone"]
+BACKWARD_RATIOS = ["backward, ratios", "kept / dense", "redone / dense", "times faster", "fp32 / bf16", "added / bf16",
+                   "NVLink MB", "of least"]
+
+
+def backward_times(case):
     names, part = merged_backward, case["backward"]
-    times = [time_cell(part, name) for name in (*names.OURS, names.LOCAL, names.UNFUSED, names.DENSE,
-                                                names.DENSE_REDONE)]
-    against = [ratio_cell(part, *what) for what in (("to_dense", names.KEPT), ("to_dense", names.REDONE),
-                                                    ("unfused_to", names.KEPT), ("to_bf16", names.WIDE),
-                                                    ("to_bf16", names.ADDED))]
-    return [parallel_title(case), *times, *against, *moved_cells(*moved(part, names.KEPT, "kept"))]
+    shown = (*names.OURS, names.LOCAL, names.UNFUSED, names.DENSE, names.DENSE_REDONE)
+    return [parallel_title(case), *(time_cell(part, name) for name in shown)]
+
+
+def backward_ratios(case):
+    names, part = merged_backward, case["backward"]
+    shown = (("to_dense", names.KEPT), ("to_dense", names.REDONE), ("unfused_to", names.KEPT),
+             ("to_bf16", names.WIDE), ("to_bf16", names.ADDED))
+    return [parallel_title(case), *(ratio_cell(part, *what) for what in shown),
+            *moved_cells(*moved(part, names.KEPT, "kept"))]
 
 
 STEP_HEADER = ["forward, forward with rows kept, backward, ms", "ours", "unfused", "dense", "of dense", "times faster"]
@@ -187,12 +199,13 @@ def step_cells(case):
 
 
 def parallel_short(record):
-    """A table each for what was measured: forwards, backwards, steps."""
+    """Tables of times and of ratios for what was measured: forwards, backwards, steps."""
+    forwards = [case for case in record["cases"] if "variants" in case]
     backwards = [case for case in record["cases"] if "backward" in case]
-    kinds = [(PARALLEL_HEADER, parallel_cells, [case for case in record["cases"] if "variants" in case]),
-             (BACKWARD_HEADER, backward_cells, backwards),
-             (STEP_HEADER, step_cells, [case for case in backwards
-                                        if merged_backward.STEP in case["backward"]["variants"]])]
+    steps = [case for case in backwards if merged_backward.STEP in case["backward"]["variants"]]
+    kinds = [(FORWARD_HEADER, forward_times, forwards), (FORWARD_RATIOS, forward_ratios, forwards),
+             (BACKWARD_HEADER, backward_times, backwards), (BACKWARD_RATIOS, backward_ratios, backwards),
+             (STEP_HEADER, step_cells, steps)]
     return "\n\n".join(aligned(header, list(map(cells, cases))) for header, cells, cases in kinds if cases)
 
 
