@@ -38,7 +38,7 @@
  * lists) are of the memory of the group's device. A call queues its work on `stream` and may return before it is
  * done: outputs are complete, and inputs may be changed, once the stream has come that far. A call that is given a
  * `report` waits for its end. What the device finds after a call has returned is told once, by a later call or by
- * mmoe_group_check.
+ * mmoe_group_check: of the first call that failed, and how many after it.
  *
  * Graphs. A CUDA graph can hold calls of layers with a fixed capacity, without a report and with weights and gradients
  * that are not given by a pointer an expert. A replay is a call like any other: all ranks make the same calls in the

@@ -141,7 +141,7 @@ static mmoe_status backward(struct mm_cuda_call *call, const mmoe_backward_args 
     if (status != MMOE_OK) {
         return mm_cuda_give_up(call, call->adds ? mm_cuda_spoilt(status, false) : status);
     }
-    return args->report != NULL || call->trace != NULL ? mm_cuda_failure(call->group) : MMOE_OK;
+    return args->report != NULL || call->trace != NULL ? mm_cuda_failure_of_ended(call->group) : MMOE_OK;
 }
 
 /* ---- Failures ---- */

@@ -31,28 +31,28 @@ static mmoe_status refusal_of(const struct call_header *header) {
     return mm_weight_check(weight, fault->token, fault->slot);
 }
 
-static mmoe_status refused(const struct mmoe_group *group, const struct call_told *told) {
+static mmoe_status refused(const struct mmoe_group *group, const struct call_failure *failure) {
     char reason[MM_ERROR_BYTES];
-    mmoe_status status = refusal_of(&told->header[0]);
-    if ((int)told->failed.rank == group->rank) {
+    mmoe_status status = refusal_of(&failure->header[0]);
+    if ((int)failure->result.rank == group->rank) {
         return status;
     }
     snprintf(reason, sizeof reason, "%s", mmoe_last_error());
-    return mm_fail(MMOE_REFUSED, "rank %u refused call %u: %.*s", told->failed.rank, told->failed.call,
+    return mm_fail(MMOE_REFUSED, "rank %u refused call %u: %.*s", failure->result.rank, failure->result.call,
                    CALL_REASON_BYTES, reason);
 }
 
-static mmoe_status mismatch(const struct mmoe_group *group, const struct call_told *told) {
-    const struct mm_agreement theirs = agreement_of(&told->header[0], told->failed.call);
-    const struct mm_agreement ours = agreement_of(&told->header[1], told->failed.call);
-    return mm_agreement_compare(group, (int)told->failed.rank, &theirs, &ours);
+static mmoe_status mismatch(const struct mmoe_group *group, const struct call_failure *failure) {
+    const struct mm_agreement theirs = agreement_of(&failure->header[0], failure->result.call);
+    const struct mm_agreement ours = agreement_of(&failure->header[1], failure->result.call);
+    return mm_agreement_compare(group, (int)failure->result.rank, &theirs, &ours);
 }
 
-static mmoe_status stranger(const struct mmoe_group *group, const struct call_told *told) {
+static mmoe_status stranger(const struct mmoe_group *group, const struct call_failure *failure) {
     const struct mm_hello own = mm_hello_of(group, 0);
     struct mm_hello theirs;
-    memcpy(&theirs, told->hello, sizeof theirs);
-    theirs.front.rank = (int32_t)told->failed.rank;
+    memcpy(&theirs, failure->hello, sizeof theirs);
+    theirs.front.rank = (int32_t)failure->result.rank;
     return theirs.front.rank < group->rank ? mm_hello_compare(&theirs, &own) : mm_hello_compare(&own, &theirs);
 }
 
@@ -82,7 +82,7 @@ static int64_t waited_ms(const mmoe_group_config *config, const struct call_stop
 
 static mmoe_status stopped(const struct mmoe_group *group, const struct call_told *told) {
     const struct call_stop *stop = &told->stop;
-    const uint32_t rank = told->failed.rank;
+    const uint32_t rank = told->stopped.rank;
     if (stop->step == CALL_GAVE_UP) {
         const int aborted = mm_aborted_rank(group); /* its host has said why, unless the group is adopted */
         return aborted >= 0 ? mm_abort_status(group, aborted)
@@ -100,39 +100,80 @@ mmoe_status mm_cuda_spoilt(mmoe_status status, bool certain) {
                    certain ? "are" : "may be", certain ? "has" : "may have");
 }
 
-static mmoe_status told_status(struct mmoe_group *group, const struct call_told *told) {
-    const struct call_result *failed = &told->failed;
-    switch (failed->outcome) {
+static mmoe_status failed(struct mmoe_group *group, const struct call_failure *failure) {
+    const struct call_result *result = &failure->result;
+    switch (result->outcome) {
     case CALL_REFUSED:
-        return refused(group, told);
+        return refused(group, failure);
     case CALL_MISMATCH:
-        return mismatch(group, told);
+        return mismatch(group, failure);
     case CALL_STRANGER:
-        return mm_call_break(group, stranger(group, told));
+        return mm_call_break(group, stranger(group, failure));
     case CALL_NO_FORWARD:
         return mm_fail(MMOE_REFUSED, "the forward that backward %u belongs to failed, expected one that went well",
-                       failed->call);
-    case CALL_CAPACITY:
-        return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", failed->rank,
-                       failed->rows, (long long)agreement_of(&told->header[1], 0).capacity);
+                       result->call);
     default:
-        return mm_call_break(group, told->spoilt ? mm_cuda_spoilt(stopped(group, told), true) : stopped(group, told));
+        return mm_fail(MMOE_CAPACITY, "rank %u was routed %u rows, expected at most its capacity of %lld", result->rank,
+                       result->rows, (long long)agreement_of(&failure->header[1], 0).capacity);
     }
 }
 
-/* A refusal with a status is this host's own: its caller has been told. */
-static bool is_own_refusal(const struct mmoe_group *group, const struct call_told *told) {
-    return told->failed.outcome == CALL_REFUSED && (int)told->failed.rank == group->rank &&
-           told->header[0].status != MMOE_OK;
+/* ---- What has not been seen ---- */
+
+static bool has_failed(const struct call_told *told) {
+    return __atomic_load_n(&told->first.result.call, __ATOMIC_ACQUIRE) != told->seen;
 }
 
-/* The device writes the number after all the rest. */
-mmoe_status mm_cuda_failure(struct mmoe_group *group) {
+/* The device leaves it as it is until it has been seen. */
+static mmoe_status take_first(struct mmoe_group *group) {
     struct mm_cuda_group *cuda = group->backend_state;
-    const uint32_t call = __atomic_load_n(&cuda->told->failed.call, __ATOMIC_ACQUIRE);
-    if (call == cuda->failure_seen) {
+    struct call_told *told = cuda->told;
+    char text[MM_ERROR_BYTES];
+    const mmoe_status status = failed(group, &told->first);
+    const uint32_t failures = __atomic_load_n(&told->failures, __ATOMIC_RELAXED);
+    const uint32_t others = failures - cuda->failures_seen - 1;
+    cuda->failures_seen = failures;
+    __atomic_store_n(&told->seen, told->first.result.call, __ATOMIC_RELEASE);
+    if (others == 0) {
+        return status;
+    }
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    return mm_fail(status, "%s; calls that failed after it: %u", text, others);
+}
+
+/* Behind one that has not been seen. */
+static mmoe_status take_last(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    cuda->failures_seen++;
+    return failed(group, &cuda->told->last);
+}
+
+static mmoe_status take_stop(struct mmoe_group *group) {
+    struct mm_cuda_group *cuda = group->backend_state;
+    const struct call_told *told = cuda->told;
+    if (cuda->stop_seen || __atomic_load_n(&told->stopped.outcome, __ATOMIC_ACQUIRE) != CALL_STOPPED) {
         return MMOE_OK;
     }
-    cuda->failure_seen = call;
-    return is_own_refusal(group, cuda->told) ? MMOE_OK : told_status(group, cuda->told);
+    cuda->stop_seen = true;
+    const mmoe_status status = stopped(group, told);
+    return mm_call_break(group, told->spoilt ? mm_cuda_spoilt(status, true) : status);
+}
+
+mmoe_status mm_cuda_failure(struct mmoe_group *group) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    return has_failed(cuda->told) ? take_first(group) : take_stop(group);
+}
+
+mmoe_status mm_cuda_failure_of(struct mmoe_group *group, uint32_t call) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    const struct call_told *told = cuda->told;
+    if (!has_failed(told) || told->last.result.call != call) {
+        return take_stop(group);
+    }
+    return told->first.result.call == call ? take_first(group) : take_last(group);
+}
+
+mmoe_status mm_cuda_failure_of_ended(struct mmoe_group *group) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    return mm_cuda_failure_of(group, __atomic_load_n(&cuda->told->ended, __ATOMIC_ACQUIRE));
 }

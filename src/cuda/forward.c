@@ -115,7 +115,7 @@ static mmoe_status compute_growing(struct mm_cuda_call *call, const mmoe_forward
     if (status != MMOE_OK) {
         return status;
     }
-    *known = mm_cuda_failure(call->group);
+    *known = mm_cuda_failure_of(call->group, call->plan->summary.call);
     const int64_t rows = call->plan->summary.padded_rows;
     if (*known != MMOE_OK || (room > 0 && rows <= room)) {
         return MMOE_OK;
@@ -130,7 +130,7 @@ static mmoe_status await_end(struct mm_cuda_call *call, mmoe_report *out) {
     if (status == MMOE_OK) {
         status = mm_cuda_trace_await(call);
     }
-    return status == MMOE_OK ? mm_cuda_failure(call->group) : mm_cuda_give_up(call, status);
+    return status == MMOE_OK ? mm_cuda_failure_of_ended(call->group) : mm_cuda_give_up(call, status);
 }
 
 /* Everything from the exchange on. A failure of this host's own breaks the group. */

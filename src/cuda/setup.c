@@ -1,8 +1,6 @@
 /* Set-up and tear-down of a group; see setup.h. */
 #include "cuda/setup.h"
 
-#include <string.h>
-
 #include "cuda/listen.h"
 #include "cuda/pools.h"
 #include "kernels/backward_params.h"
@@ -63,10 +61,9 @@ static mmoe_status make_pinned(struct mm_cuda_group *cuda) {
     if (status == MMOE_OK) {
         status = MM_CU(driver, cuMemHostAlloc, doing, (void **)&cuda->told, sizeof *cuda->told, 0);
     }
-    if (status == MMOE_OK) {
-        memset(cuda->told, 0, sizeof *cuda->told);
-    }
-    return status;
+    return status == MMOE_OK
+               ? mm_device_clear(&cuda->gpu, (mm_cu_pointer)(uintptr_t)cuda->told, sizeof *cuda->told, doing)
+               : status;
 }
 
 static mmoe_status make_events(struct mm_cuda_group *cuda) {

@@ -60,7 +60,8 @@ struct mm_cuda_group {
     struct mm_device_buffer weight_maps; /* of weights given as one pointer an expert */
     struct plan_summary *summary;        /* where the host reads it to; pinned, as is the next one */
     struct call_told *told;              /* what devices tell the host of calls */
-    uint32_t failure_seen;               /* number of the last call whose failure the host has taken note of */
+    uint32_t failures_seen;              /* of those that it counts */
+    bool stop_seen;                      /* that it tells of */
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];
     mm_cu_stream side;     /* for what goes on beside a call's stream */

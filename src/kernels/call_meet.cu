@@ -66,6 +66,12 @@ MM_DEVICE void note_headers(const call_group &group, bool good) {
     }
 }
 
+/* A host that refuses a call has told its caller why. */
+MM_DEVICE bool is_known(const call_group &group, const call_result &result) {
+    return result.outcome == CALL_REFUSED && result.rank == group.rank &&
+           load_u32(&own_control(group)->header[group.rank].status) != 0;
+}
+
 MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
     grid_dependency_wait(); /* and nobody starts early behind this one: it may wait for long */
     const call_group &group = p.group;
@@ -83,7 +89,7 @@ MM_KERNEL(mm_call_meet, call_params, CALL_THREADS) {
         store_u32(&group.state->result.outcome, result.outcome);
         store_u32(&group.state->result.rank, result.rank);
     }
-    if (!good)
+    if (!good && !is_known(group, result))
         tell_failure(group, result);
     if (!good && result.outcome != CALL_STOPPED)
         post_left(group, call);

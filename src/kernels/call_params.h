@@ -91,15 +91,24 @@ struct call_result {
     uint32_t call;
 };
 
+/* A call that failed without being stopped. */
+struct call_failure {
+    struct call_result result;        /* call 0: there is none. The rest belongs to it: */
+    struct call_header header[2];     /* CALL_REFUSED, CALL_MISMATCH: of `result.rank`; CALL_MISMATCH, CALL_CAPACITY: of
+                                         this rank */
+    uint32_t hello[CALL_HELLO_WORDS]; /* CALL_STRANGER: of `result.rank` */
+};
+
 /* What the host learns of calls, in its memory. */
 struct call_told {
-    uint32_t ended;                   /* the last call that has ended, well or not */
-    struct call_result failed;        /* the last one that failed; call 0: none has. The rest belongs to it: */
-    struct call_stop stop;            /* CALL_STOPPED: the last word of `failed.rank` */
-    uint32_t spoilt;                  /* 1: gradients of weights have a part of what was to be added */
-    struct call_header header[2];     /* CALL_REFUSED, CALL_MISMATCH: of `failed.rank`; CALL_MISMATCH, CALL_CAPACITY: of
-                                         this rank */
-    uint32_t hello[CALL_HELLO_WORDS]; /* CALL_STRANGER: of `failed.rank` */
+    uint32_t ended;             /* the last call that has ended, well or not */
+    uint32_t seen;              /* by the host: the last one of `first` that it has taken note of */
+    uint32_t failures;          /* so many calls have failed, those that were stopped not counted: */
+    struct call_failure first;  /* the first one that came after `seen`, of which those behind it may have failed */
+    struct call_failure last;   /* and the last one */
+    struct call_result stopped; /* the first call that was stopped, if the outcome says so. The rest belongs to it: */
+    struct call_stop stop;      /* the last word of `stopped.rank` */
+    uint32_t spoilt;            /* 1: gradients of weights have a part of what was to be added */
 };
 
 /* A rank's own, on its device. */

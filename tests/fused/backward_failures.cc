@@ -28,7 +28,7 @@ void before_good_calls(story &s, const std::function<void(bool)> &spoil) {
 void a_host_refuses(story &s) {
     before_good_calls(s, [&](bool on) { s.group.misdeed_of(0).status = on; });
     for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++) {
-        s.expect_failed(1, r, CALL_REFUSED, 0);
+        s.expect_refused_by_host(1, r, 0);
         s.expect_added(1, r, false);
     }
 }
@@ -134,6 +134,24 @@ void a_rank_dies_in_a_call(story &s) {
     expect_broken(s, b, 0, CALL_AWAITS_RESULTS, 0);
 }
 
+/* The calls that were queued behind it are stopped too, and make nobody forget what was added. */
+void calls_are_queued_behind_a_stop(story &s) {
+    const broken b = begin(s, s.batch());
+    s.group.launch(b.call, 0, OPEN, RESUME);
+    for (unsigned r = 1; r < s.ranks; r++) {
+        s.group.launch(b.call, r);
+        s.group.launch(b.next, r);
+    }
+    s.finish();
+    for (unsigned r = 1; r < s.ranks && s.wrong.empty(); r++) {
+        const call_told told = s.group.told(b.next, r);
+        s.expect(told.ended == 3 && told.stopped.outcome == CALL_STOPPED && told.stopped.call == 2 && told.spoilt == 1,
+                 text("rank %u: told of call %u, stopped call %u, spoilt %u", r, told.ended, told.stopped.call,
+                      told.spoilt));
+        s.expect_nan(b.next, r);
+    }
+}
+
 /* Without its rows nothing is added. */
 void a_rank_brings_no_gradients(story &s) {
     const unsigned dead = s.ranks - 1;
@@ -188,6 +206,12 @@ group_options added(bool accumulate, uint32_t capacity = PLAN_NO_CAPACITY) {
     return options;
 }
 
+group_options added_and_told_in_one_place() {
+    group_options options = added(true);
+    options.one_told = true;
+    return options;
+}
+
 } // namespace
 
 int main(int count, char **arguments) {
@@ -200,6 +224,7 @@ int main(int count, char **arguments) {
         {"a rank never comes", a_rank_never_comes, 2, added(true)},
         {"a rank dies in a call", a_rank_dies_in_a_call, 2, added(false)},
         {"a rank dies in a call that adds", a_rank_dies_in_a_call, 2, added(true)},
+        {"calls are queued behind a stop", calls_are_queued_behind_a_stop, 2, added_and_told_in_one_place()},
         {"a rank brings no gradients", a_rank_brings_no_gradients, 2, added(true)},
         {"a host gives up", a_host_gives_up, 2, added(true)},
         {"a dead rank is not needed", a_dead_rank_is_not_needed, 2, added(false)},

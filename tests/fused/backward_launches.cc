@@ -37,8 +37,7 @@ size_t fused_group::prepare_backward(size_t forward, const fused_batch &batch, u
         }
         for (size_t i = 0; i < 3 && how.accumulate; i++)
             write_start(c.dweight[i], stack);
-        c.told = (call_told *)gpus.allocate(-1, sizeof *c.told);
-        gpus.fill(c.told, 0, sizeof *c.told);
+        c.told = make_told(r);
         call.ranks.push_back(c);
     }
     calls.push_back(call);

@@ -32,7 +32,7 @@ void an_id_is_bad(story &s) {
     between_good_calls(s, bad, [](bool) {});
     for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++) {
         s.expect_failed(1, r, CALL_REFUSED, bad_rank);
-        const ids_fault fault = s.group.told(1, r).header[0].fault;
+        const ids_fault fault = s.group.told(1, r).first.header[0].fault;
         s.expect(fault.kind == IDS_BAD_ID && fault.token == 2 && fault.slot == 1 && fault.id == bad.ids[slot],
                  "the fault is told wrongly");
     }
@@ -56,7 +56,41 @@ void several_refuse(story &s) {
 void a_host_refuses(story &s) {
     between_good_calls(s, s.batch(), [&](bool on) { s.group.misdeed_of(0).status = on; });
     for (unsigned r = 0; r < s.ranks; r++)
-        s.expect_failed(1, r, CALL_REFUSED, 0);
+        s.expect_refused_by_host(1, r, 0);
+}
+
+/* What has failed first stays to be told until the host has seen it, whatever fails behind it. */
+void several_calls_fail(story &s) {
+    const unsigned last = s.ranks - 1;
+    fused_batch bad = s.batch(), worse = s.batch(), good = s.batch();
+    bad.ids[(size_t)(bad.first(last) * TOP_K)] = -2;
+    worse.weights[0] = NAN;
+    const auto expect_told = [&](uint32_t count, uint32_t first, uint32_t last_one, const char *when) {
+        for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++) {
+            const call_told told = s.group.told(0, r);
+            const call_failure &one = told.first, &other = told.last;
+            s.expect(told.failures == count && one.result.call == first && other.result.call == last_one &&
+                         one.header[0].fault.kind == (first == 1 ? IDS_BAD_ID : IDS_BAD_WEIGHT) &&
+                         other.header[0].fault.kind == (last_one == 1 ? IDS_BAD_ID : IDS_BAD_WEIGHT),
+                     text("%s, rank %u: told of %u failures, first call %u, last call %u", when, r, told.failures,
+                          one.result.call, other.result.call));
+        }
+    };
+    const size_t calls[] = {s.prepare(bad), s.prepare(worse), s.prepare(good)};
+    for (const size_t call : calls)
+        s.group.launch_all(call);
+    s.finish();
+    expect_told(2, 1, 2, "before it is seen");
+    for (unsigned r = 0; r < s.ranks; r++)
+        s.group.see(r, 1);
+    s.call(worse);
+    expect_told(3, 4, 4, "when it has been seen");
+    for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++) {
+        bool untouched;
+        const std::vector<uint16_t> y = s.group.y(calls[2], r, &untouched);
+        for (const uint16_t value : y)
+            s.expect((value & 0x7f80) != 0x7f80, text("y of the good call on rank %u is no number", r));
+    }
 }
 
 void calls_differ(story &s) {
@@ -65,7 +99,7 @@ void calls_differ(story &s) {
     for (unsigned r = 0; r < s.ranks && s.wrong.empty(); r++) {
         const unsigned other = r == odd ? 0 : odd;
         s.expect_failed(1, r, CALL_MISMATCH, other);
-        const call_told told = s.group.told(1, r);
+        const call_failure told = s.group.told(1, r).first;
         s.expect(told.header[0].agreed[CALL_AGREED_WORDS - 1] == CALL_AGREED_WORDS - 1 + (other == odd) &&
                      told.header[1].agreed[CALL_AGREED_WORDS - 1] == CALL_AGREED_WORDS - 1 + (r == odd),
                  "the headers are told wrongly");
@@ -227,6 +261,12 @@ group_options grouped() {
     return options;
 }
 
+group_options told_in_one_place() {
+    group_options options;
+    options.one_told = true;
+    return options;
+}
+
 group_options with_capacity(uint32_t capacity, bool drop) {
     group_options options;
     options.capacity = capacity;
@@ -241,6 +281,7 @@ int main(int count, char **arguments) {
         {"an id is bad", an_id_is_bad, 1, {}},
         {"several ranks refuse", several_refuse, 2, {}},
         {"a host refuses", a_host_refuses, 1, {}},
+        {"several calls fail", several_calls_fail, 1, told_in_one_place()},
         {"calls differ", calls_differ, 2, {}},
         {"capacity is exceeded", capacity_is_exceeded, 2, with_capacity(CAPACITY, false)},
         {"rows are dropped", rows_are_dropped, 1, with_capacity(CAPACITY - 3, true)},

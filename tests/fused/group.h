@@ -29,6 +29,7 @@ struct group_options {
     bool map_an_expert = false;       /* weights as a tensor map an expert */
     bool callers_x = false;           /* a rank's own tokens are read where the caller has them */
     bool programmatic = false;        /* launches that may start early */
+    bool one_told = false;            /* what is told of all calls of a rank is told in one place */
     y_layout layout = y_layout::CONTIGUOUS;
     unsigned enter_ctas = 2, chunks = 2, warps = 2;
     uint32_t counted = 0; /* where all counters stand at first, the number of the last call too */
@@ -102,6 +103,8 @@ class fused_group {
     /* What the rank's host was told of the call, and the last of it: CALL_GOOD unless that call failed. */
     bool is_backward(size_t call) const { return calls[call].backward; }
     call_told told(size_t call, unsigned rank);
+    /* The rank's host takes note of a failure that it was told of. */
+    void see(unsigned rank, uint32_t number);
     call_result result(size_t call, unsigned rank);
     uint32_t number_of(size_t call) const { return how.counted + (uint32_t)call + 1; }
     /* "": the rank was told of a good call, nothing but its y was written and, of exact layers, y is the expected one.
@@ -186,6 +189,7 @@ class fused_group {
     tensor_map rows_map(const void *pool, uint64_t columns, uint64_t pitch, unsigned rank, uint32_t box_rows) const;
     strided_matrix y_matrix(const rank_call &call) const;
     size_t y_elements(const rank_call &call) const;
+    call_told *make_told(unsigned rank);
     call_group group_of(size_t call, unsigned rank) const;
     enter_params enter_of(size_t call, unsigned rank) const;
     copy_params copy_of(size_t call, unsigned rank) const;

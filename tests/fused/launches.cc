@@ -26,8 +26,7 @@ size_t fused_group::prepare(const fused_batch &batch, unsigned char poison_with)
         c.weights = copy_of(r, batch.weights.data() + first * top_k, tokens * top_k);
         c.y = room<uint16_t>(r, y_elements(c));
         gpus.fill(c.y, poison_with, y_elements(c) * sizeof *c.y);
-        c.told = (call_told *)gpus.allocate(-1, sizeof *c.told);
-        gpus.fill(c.told, 0, sizeof *c.told);
+        c.told = make_told(r);
         call.ranks.push_back(c);
     }
     calls.push_back(call);

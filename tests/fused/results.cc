@@ -36,6 +36,18 @@ std::string fused_group::finish() {
     return gpus.finish() ? "" : sim::describe(gpus.reports().front());
 }
 
+call_told *fused_group::make_told(unsigned rank) {
+    if (how.one_told && !calls.empty())
+        return calls[0].ranks[rank].told;
+    call_told *told = (call_told *)gpus.allocate(-1, sizeof *told);
+    gpus.fill(told, 0, sizeof *told);
+    return told;
+}
+
+void fused_group::see(unsigned rank, uint32_t number) {
+    gpus.write_flag(&calls[0].ranks[rank].told->seen, number);
+}
+
 call_told fused_group::told(size_t call, unsigned rank) {
     call_told told = {};
     gpus.read(&told, calls[call].ranks[rank].told, sizeof told);
@@ -44,7 +56,9 @@ call_told fused_group::told(size_t call, unsigned rank) {
 
 call_result fused_group::result(size_t call, unsigned rank) {
     const call_told all = told(call, rank);
-    return all.failed.call != 0 ? all.failed : call_result{CALL_GOOD, 0, 0, all.ended};
+    if (all.stopped.outcome == CALL_STOPPED)
+        return all.stopped;
+    return all.failures > 0 ? all.first.result : call_result{CALL_GOOD, 0, 0, all.ended};
 }
 
 std::vector<uint16_t> fused_group::y(size_t call, unsigned rank, bool *untouched) {

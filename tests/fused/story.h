@@ -77,12 +77,24 @@ class story {
     }
     void expect_failed(size_t call, unsigned rank, call_outcome outcome, unsigned by) {
         const call_told told = group.told(call, rank);
-        expect(told.ended == call + 1 && told.failed.call == call + 1 && told.failed.outcome == (uint32_t)outcome &&
-                   told.failed.rank == by,
+        const call_result result = group.result(call, rank);
+        expect(told.ended == call + 1 && result.call == call + 1 && result.outcome == (uint32_t)outcome &&
+                   result.rank == by,
                text("call %zu on rank %u: told of call %u, failed call %u, outcome %u by rank %u, expected %d by %u",
-                    call + 1, rank, told.ended, told.failed.call, told.failed.outcome, told.failed.rank, outcome, by));
+                    call + 1, rank, told.ended, result.call, result.outcome, result.rank, outcome, by));
         if (group.is_backward(call))
             note(group.check_spoilt(call, rank, told.spoilt != 0));
+        else
+            expect_nan(call, rank);
+    }
+    /* That rank itself has nothing to be told by the device. */
+    void expect_refused_by_host(size_t call, unsigned rank, unsigned by) {
+        if (rank != by)
+            return expect_failed(call, rank, CALL_REFUSED, by);
+        const call_told told = group.told(call, rank);
+        expect(told.ended == call + 1 && told.failures == 0, text("call %zu: its own rank was told", call + 1));
+        if (group.is_backward(call))
+            note(group.check_spoilt(call, rank, false));
         else
             expect_nan(call, rank);
     }
@@ -100,11 +112,11 @@ class story {
     /* Stopped by any rank, which says why. */
     void expect_stopped(size_t call, unsigned rank, uint32_t in_call, call_step step, unsigned culprit) {
         const call_told told = group.told(call, rank);
-        expect_failed(call, rank, CALL_STOPPED, told.failed.rank);
+        expect_failed(call, rank, CALL_STOPPED, told.stopped.rank);
         expect(told.stop.call == in_call && told.stop.step == (uint32_t)step && told.stop.culprit == culprit,
                text("call %zu on rank %u: stopped by rank %u in call %u at step %u because of rank %u, expected call "
                     "%u, step %d, rank %u",
-                    call + 1, rank, told.failed.rank, told.stop.call, told.stop.step, told.stop.culprit, in_call, step,
+                    call + 1, rank, told.stopped.rank, told.stop.call, told.stop.step, told.stop.culprit, in_call, step,
                     culprit));
     }
 

@@ -1,0 +1,157 @@
+/* Calls over several GPUs that are queued behind one that fails before any host has heard of that: they are not taken
+ * for the one that failed, and what failed first is told first. */
+#include <string.h>
+
+#include "gpus.h"
+
+#define HIDDEN 64
+#define INNER 64
+#define TOP_K 2
+#define TOKENS 9
+
+static const struct rig_options keep_plan = {.keep = MMOE_KEEP_PLAN};
+
+static const struct gpus_failure bad_forward = {
+    "a bad id", MMOE_REFUSED, MMOE_INVALID_ARGUMENT,
+    "rank {culprit} refused call {call}: ids at token 3, slot 1 is 1000, expected -1 or 0 ..",
+    "ids at token 3, slot 1 is 1000, expected -1 or 0 .."};
+
+struct queued {
+    struct rig_batch bad, good;
+};
+
+/* Of one rank: a layer with a fixed capacity, whose first call fails on the device, and what it makes it with. */
+struct own {
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    struct rig_call bad;
+    struct rig_placed placed;
+};
+
+static bool fail_first(struct rig_rank *rank, struct queued *queued, struct own *own) {
+    RIG_TRY(rank, mmoe_layer_create(rank->group, &queued->bad.layer, &own->layer) == MMOE_OK, "%s", mmoe_last_error());
+    RIG_TRY(rank, mmoe_saved_create(own->layer, keep_plan.keep, &own->saved) == MMOE_OK, "%s", mmoe_last_error());
+    own->bad = rig_call_make(rank, &queued->bad, &keep_plan, own->saved, 0x7f);
+    if (!rig_call_place(rank, &own->bad, &own->placed))
+        return false;
+    RIG_TRY(rank, mmoe_forward(own->layer, &own->bad.forward) == MMOE_OK, "told too early: %s", mmoe_last_error());
+    return true;
+}
+
+static void own_free(struct rig_rank *rank, struct own *own) {
+    rig_placed_free(rank, &own->placed);
+    rig_call_free(&own->bad);
+    mmoe_saved_destroy(&own->saved);
+    mmoe_layer_destroy(&own->layer);
+}
+
+/* By the call with this status, when the host has heard of the failure by then, or when asked. */
+static bool told_by_or_after(struct rig_rank *rank, mmoe_status status) {
+    if (status == MMOE_OK)
+        status = mmoe_group_check(rank->group);
+    return gpus_told(rank, &bad_forward, 1, status);
+}
+
+static struct queued queued_make(int world, int64_t tokens, enum rig_routing routing, bool fixed) {
+    mmoe_layer_config layer = rig_layer(HIDDEN, INNER, 2 * world, TOP_K), other = layer;
+    int64_t all[MMOE_MAX_WORLD], few[MMOE_MAX_WORLD];
+    for (int r = 0; r < world; r++) {
+        few[r] = TOKENS;
+        all[r] = tokens - r;
+    }
+    layer.capacity_policy = MMOE_CAPACITY_FIXED;
+    layer.capacity = world * TOKENS * TOP_K;
+    struct queued queued = {rig_batch_make(&layer, world, few, RIG_UNIFORM, 881),
+                            rig_batch_make(fixed ? &layer : &other, world, all, routing, 882)};
+    rig_batch_positive(&queued.good);
+    queued.bad.ids[(rig_batch_first(&queued.bad, world - 1) + 3) * TOP_K + 1] = 1000;
+    return queued;
+}
+
+static void run(struct queued *queued, rig_body body) {
+    struct rig_world ranks = rig_world_for(&queued->good, 1, gpus_kind);
+    rig_world_run(&ranks, body, queued);
+    rig_compare(&queued->good, &keep_plan, RIG_BOUND);
+    rig_batch_free(&queued->bad);
+    rig_batch_free(&queued->good);
+}
+
+/* ---- A call of another layer, whose host waits for its plan ---- */
+
+/* It has not the room that it needs, which it finds out when it hears of the failure before it. */
+static void growing_body(struct rig_rank *rank, void *context) {
+    struct queued *queued = context;
+    struct own own;
+    mmoe_layer *grows;
+    mmoe_saved *saved;
+    struct rig_placed placed;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &queued->good.layer, &grows));
+    RIG_OK(rank, mmoe_saved_create(grows, keep_plan.keep, &saved));
+    struct rig_call call = rig_call_make(rank, &queued->good, &keep_plan, saved, 0xff);
+    if (!rig_call_place(rank, &call, &placed) || !fail_first(rank, queued, &own) ||
+        !told_by_or_after(rank, mmoe_forward(grows, &call.forward)))
+        return;
+    RIG_EXPECT(rank, rig_call_fetch(rank, &call, &placed) && rig_call_take_forward(rank, &call, &queued->good),
+               "not taken");
+    RIG_OK(rank, mmoe_group_check(rank->group));
+    RIG_EXPECT(rank, rig_call_backward(rank, grows, &call, &placed, &queued->good), "no backward");
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    own_free(rank, &own);
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&grows);
+}
+
+static void a_growing_call_behind_a_failure(void **state) {
+    (void)state;
+    for
+        GPUS_EACH_WORLD(world) {
+            struct queued queued = queued_make(world, rig_scaled("tokens", 700, 200), RIG_ONE_EXPERT, false);
+            run(&queued, growing_body);
+        }
+}
+
+/* ---- A call that fails of the first one ---- */
+
+static const struct gpus_failure no_forward = {
+    "the backward of a refused forward", MMOE_REFUSED, MMOE_REFUSED,
+    "the forward that backward {call} belongs to failed, expected one that went well",
+    "the forward that backward {call} belongs to failed, expected one that went well"};
+
+static void backward_body(struct rig_rank *rank, void *context) {
+    struct queued *queued = context;
+    struct own own;
+    if (!fail_first(rank, queued, &own))
+        return;
+    const mmoe_status status = mmoe_backward(own.layer, &own.bad.backward);
+    RIG_EXPECT(rank, rig_call_fetch(rank, &own.bad, &own.placed) && gpus_gradients_are_spoilt(&own.bad),
+               "gradients look good");
+    if (status != MMOE_OK)
+        RIG_EXPECT(rank,
+                   gpus_told(rank, &bad_forward, 1, status) &&
+                       gpus_told(rank, &no_forward, 2, mmoe_group_check(rank->group)),
+                   "not told");
+    else if (!told_by_or_after(rank, status) ||
+             (rig_simulated() && !strstr(mmoe_last_error(), "; calls that failed after it: 1")))
+        RIG_EXPECT(rank, false, "\"%s\"", mmoe_last_error());
+    RIG_OK(rank, mmoe_group_check(rank->group)); /* once is enough */
+    RIG_EXPECT(rank, rig_step(rank, own.layer, own.saved, &queued->good, &keep_plan, 0xff), "no good calls");
+    own_free(rank, &own);
+}
+
+static void the_backward_of_a_failure(void **state) {
+    (void)state;
+    for
+        GPUS_EACH_WORLD(world) {
+            struct queued queued = queued_make(world, TOKENS, RIG_UNIFORM, true);
+            run(&queued, backward_body);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_growing_call_behind_a_failure),
+        cmocka_unit_test(the_backward_of_a_failure),
+    };
+    return gpus_main(2, GPUS_TESTS(tests), GPUS_TESTS(tests));
+}
