@@ -152,6 +152,7 @@ mmoe_status mm_cuda_look_at_plan(const struct mm_cuda_call *call) {
     return status == MMOE_OK && !known ? read_summary(call) : status;
 }
 
+/* Rows that are placed anew are as many as before. */
 mmoe_status mm_cuda_await_plan(const struct mm_cuda_call *call) {
     mmoe_status status = read_summary(call);
     if (status != MMOE_OK || call->plan->summary.padded_rows <= call->plan->row_room) {
@@ -162,5 +163,6 @@ mmoe_status mm_cuda_await_plan(const struct mm_cuda_call *call) {
         const struct plan_params params = plan_params_of(call);
         status = place(call, &params);
     }
-    return status == MMOE_OK ? read_summary(call) : status;
+    call->plan->summary_known = status == MMOE_OK;
+    return status;
 }
