@@ -32,13 +32,16 @@ static bool supports(const mmoe_layer_config *config, char *reason, size_t bytes
     return true;
 }
 
+/* The stream of the forward is not known here. The default one follows it, and waits for all streams that block. */
 static const mmoe_plan *plan(struct mmoe_saved *saved) {
     struct mm_cuda_saved *kept = saved->backend_state;
-    const struct mm_gpu *gpu = &((const struct mm_cuda_group *)saved->layer->group->backend_state)->gpu;
+    const struct mm_cuda_group *cuda = saved->layer->group->backend_state;
     const mmoe_plan *view = NULL;
-    if (mm_gpu_enter(gpu) == MMOE_OK) {
-        mm_cuda_plan_view(gpu, &kept->plan, &view);
-        mm_gpu_leave(gpu);
+    if (mm_gpu_enter(&cuda->gpu) == MMOE_OK) {
+        if (mm_cuda_follow_calls(cuda, NULL) == MMOE_OK) {
+            mm_cuda_plan_view(&cuda->gpu, &kept->plan, &view);
+        }
+        mm_gpu_leave(&cuda->gpu);
     }
     return view;
 }

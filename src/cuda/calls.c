@@ -25,14 +25,16 @@ static mmoe_status check_stream(struct mm_cuda_call *call) {
     return status;
 }
 
+mmoe_status mm_cuda_follow_calls(const struct mm_cuda_group *cuda, mm_cu_stream stream) {
+    return cuda->any_call
+               ? MM_CU(&cuda->gpu.driver, cuStreamWaitEvent, "waiting for the calls before", stream, cuda->call_ends, 0)
+               : MMOE_OK;
+}
+
 /* Calls of one group are serial, whatever streams they are in. A stream's handle tells nothing: it may be that of a
  * newer stream. */
 static mmoe_status await_call_before(const struct mm_cuda_call *call) {
-    struct mm_cuda_group *cuda = call->cuda;
-    if (call->captured || !cuda->any_call) {
-        return MMOE_OK;
-    }
-    return MM_CU(&cuda->gpu.driver, cuStreamWaitEvent, "waiting for the call before", call->stream, cuda->call_ends, 0);
+    return call->captured ? MMOE_OK : mm_cuda_follow_calls(call->cuda, call->stream);
 }
 
 static mmoe_status note_end(const struct mm_cuda_call *call) {

@@ -19,4 +19,7 @@ mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kin
 /* Ends a call that went as `status` says. Returns it, or how an earlier call failed that could not tell. */
 mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status);
 
+/* Whatever is queued in the stream from now on comes after all calls but those that are replayed. */
+mmoe_status mm_cuda_follow_calls(const struct mm_cuda_group *cuda, mm_cu_stream stream);
+
 #endif

@@ -1,6 +1,7 @@
 /* What a layer and a saved state have on a device; see setup.h. */
 #include "cuda/setup.h"
 
+#include "cuda/calls.h"
 #include "cuda/maps.h"
 #include "cuda/pools.h"
 #include "cuda/routing.h"
@@ -27,12 +28,6 @@ static mmoe_status check_counters(const struct mmoe_layer *layer) {
 
 /* Between calls memory is made in the side stream, behind all calls; calls in any stream may use it when that has been
  * awaited. */
-static mmoe_status follow_calls(const struct mm_cuda_group *cuda) {
-    return cuda->any_call ? MM_CU(&cuda->gpu.driver, cuStreamWaitEvent, "waiting for the calls before", cuda->side,
-                                  cuda->call_ends, 0)
-                          : MMOE_OK;
-}
-
 static mmoe_status await_memory(const struct mm_cuda_group *cuda) {
     return MM_CU(&cuda->gpu.driver, cuStreamSynchronize, "waiting for memory", cuda->side);
 }
@@ -56,7 +51,7 @@ mmoe_status mm_cuda_layer_open(struct mmoe_layer *layer) {
         status = mm_gpu_enter(&cuda->gpu);
     }
     if (status == MMOE_OK) {
-        status = follow_calls(cuda);
+        status = mm_cuda_follow_calls(cuda, cuda->side);
         if (status == MMOE_OK) {
             status = reserve_layer(cuda, layer);
         }
@@ -127,9 +122,7 @@ void mm_cuda_saved_close(struct mmoe_saved *saved) {
         if (cuda->graphs) {
             gpu->driver.cuCtxSynchronize();
         }
-        if (cuda->any_call) {
-            gpu->driver.cuStreamWaitEvent(cuda->side, cuda->call_ends, 0);
-        }
+        mm_cuda_follow_calls(cuda, cuda->side);
         mm_device_free_in(gpu, cuda->side, &kept->x);
         mm_device_free_in(gpu, cuda->side, &kept->gate_up);
         mm_cuda_plan_free(gpu, cuda->side, &kept->plan);

@@ -97,8 +97,7 @@ static mmoe_plan view_of(const struct mm_cuda_plan *plan, const struct mm_plan_a
     };
 }
 
-/* The stream of the forward is not known here: the default one waits for all that block. The last array is of no use to
- * the host. */
+/* The last array is of no use to the host. */
 static mmoe_status copy(const struct mm_gpu *gpu, struct mm_cuda_plan *plan) {
     const size_t bytes = (uintptr_t)plan->arrays.token_rows - (uintptr_t)plan->memory.address;
     mmoe_status status = mm_buffer_reserve(&plan->copy, bytes, "the copy of a routing plan");

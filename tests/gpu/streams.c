@@ -1,4 +1,5 @@
 /* Calls on streams of the caller, on one GPU. */
+#include "fixture.h"
 #include "graphs.h"
 
 static struct rig_batch some_batch(void) {
@@ -54,9 +55,40 @@ static void a_stream_of_the_caller_gives_the_same_bits(void **state) {
     rig_batch_free(&same.other);
 }
 
+/* ---- Its plan ---- */
+
+/* As soon as the forward has returned. */
+static void plan_body(struct rig_rank *rank, void *context) {
+    struct rig_batch *batch = context;
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN};
+    struct fixture fixture;
+    if (!fixture_make(rank, batch, &options, &fixture))
+        return;
+    for (int i = 0; i < 3; i++) {
+        RIG_OK(rank, mmoe_forward(fixture.layer, &fixture.call.forward));
+        if (!rig_plan_is_right(rank, mmoe_saved_plan(fixture.saved), batch))
+            return;
+    }
+    RIG_EXPECT(rank, stream_await(rank, fixture.stream), "not ended");
+    fixture_free(rank, &fixture);
+}
+
+static void the_plan_is_awaited(void **state) {
+    (void)state;
+    for (int fixed = 0; fixed < 2; fixed++) {
+        struct rig_batch batch = some_batch();
+        batch.layer.capacity_policy = fixed ? MMOE_CAPACITY_FIXED : MMOE_CAPACITY_GROW;
+        batch.layer.capacity = fixed ? rig_batch_slots(&batch) : 0;
+        struct rig_world world = rig_world_for(&batch, 1, RIG_THREADS);
+        rig_world_run(&world, plan_body, &batch);
+        rig_batch_free(&batch);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_of_the_caller_gives_the_same_bits),
+        cmocka_unit_test(the_plan_is_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
