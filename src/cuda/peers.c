@@ -74,6 +74,34 @@ mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const 
     return status;
 }
 
+/* ---- Adopted blocks ---- */
+
+/* The name of the GPU that holds a block; "" when that can't be asked: it may be one that the process can't see. */
+static void name_holder(const struct mm_driver *driver, mm_cu_pointer block, struct mm_offer *offer) {
+    int ordinal = -1;
+    mm_cu_device device;
+    *offer = MM_NO_OFFER;
+    if (driver->cuPointerGetAttribute(&ordinal, MM_CU_POINTER_DEVICE_ORDINAL, block) != MM_CUDA_SUCCESS ||
+        driver->cuDeviceGet(&device, ordinal) != MM_CUDA_SUCCESS ||
+        driver->cuDeviceGetPCIBusId(offer->device, sizeof offer->device, device) != MM_CUDA_SUCCESS) {
+        offer->device[0] = '\0';
+    }
+}
+
+mmoe_status mm_peers_check_adopted(const struct mm_gpu *gpu, int rank, int world, const mm_cu_pointer *blocks) {
+    struct mm_offer offered[MMOE_MAX_WORLD];
+    mmoe_status status = MMOE_OK;
+    for (int r = 0; r < world; r++) {
+        name_holder(&gpu->driver, blocks[r], &offered[r]);
+    }
+    for (int r = 0; r < world && status == MMOE_OK; r++) {
+        if (strcmp(offered[r].device, offered[rank].device) != 0) {
+            status = check_reach(gpu, rank, r, offered);
+        }
+    }
+    return status;
+}
+
 /* ---- Trying ---- */
 
 #define PATTERN 0xa5

@@ -15,6 +15,9 @@ mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const 
 mmoe_status mm_peers_try(const struct mm_gpu *gpu, int rank, int world, const mm_cu_pointer *blocks,
                          const struct mm_offer *offered);
 
+/* Instead, where the caller has made and mapped the blocks: refuses a GPU that can't reach that of a peer's block. */
+mmoe_status mm_peers_check_adopted(const struct mm_gpu *gpu, int rank, int world, const mm_cu_pointer *blocks);
+
 /* MMOE_INVALID_ARGUMENT when this rank has already made calls in its own block. */
 mmoe_status mm_peers_check_unused(const struct mm_gpu *gpu, int rank, mm_cu_pointer block);
 

@@ -158,6 +158,9 @@ mmoe_status mm_shared_adopt(const struct mm_gpu *gpu, struct mm_shared_memory *s
         shared->base[r] = (mm_cu_pointer)(uintptr_t)blocks[r];
         status = check_memory(gpu, r, shared->base[r]);
     }
+    if (status == MMOE_OK) {
+        status = mm_peers_check_adopted(gpu, rank, world, shared->base);
+    }
     return status == MMOE_OK ? mm_peers_check_unused(gpu, rank, shared->base[rank]) : status;
 }
 

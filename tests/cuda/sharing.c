@@ -366,11 +366,11 @@ static void adopted(void **state) {
     assert_int_equal(fake_living(), 0);
 }
 
-static void refuse_blocks(const struct crew *crew, int rank, void *const *blocks, const char *sentence) {
+static void refuse_blocks(const struct crew *crew, int rank, void *const *blocks, mmoe_status expected,
+                          const char *sentence) {
     mmoe_group *group;
     const int before = fake_living();
-    assert_int_equal(mm_group_make_adopted(&crew->config, rank, 2, blocks, &mm_cuda_backend, NULL, &group),
-                     MMOE_INVALID_ARGUMENT);
+    assert_int_equal(mm_group_make_adopted(&crew->config, rank, 2, blocks, &mm_cuda_backend, NULL, &group), expected);
     if (!says(sentence))
         fail_msg("\"%s\" does not say \"%s\"", mmoe_last_error(), sentence);
     assert_null(group);
@@ -387,15 +387,42 @@ static void adopted_in_vain(void **state) {
     take_blocks(made, 1, blocks);
     struct call_control *control = blocks[1];
     control->ready[1].value = 1;
-    refuse_blocks(&crew, 1, blocks, "segments[1] holds a group already, expected memory that is zero");
+    refuse_blocks(&crew, 1, blocks, MMOE_INVALID_ARGUMENT,
+                  "segments[1] holds a group already, expected memory that is zero");
     control->ready[1].value = 0;
     control->ready[0].value = 1; /* a peer that is ahead */
     mmoe_group *group;
     assert_int_equal(mm_group_make_adopted(&crew.config, 1, 2, blocks, &mm_cuda_backend, NULL, &group), MMOE_OK);
     mmoe_group_destroy(&group);
     blocks[0] = host;
-    refuse_blocks(&crew, 1, blocks, "segments[0] is 0x");
-    refuse_blocks(&crew, 0, blocks, "is not of a GPU");
+    refuse_blocks(&crew, 1, blocks, MMOE_INVALID_ARGUMENT, "segments[0] is 0x");
+    refuse_blocks(&crew, 0, blocks, MMOE_INVALID_ARGUMENT, "is not of a GPU");
+    mmoe_group_destroy(&made[0]);
+    mmoe_group_destroy(&made[1]);
+    assert_int_equal(fake_living(), 0);
+}
+
+/* Each rank of the pair finds it. */
+static void adopted_out_of_reach(void **state) {
+    (void)state;
+    static const char *const variables[] = {"FAKE_NO_ACCESS", "FAKE_NO_ATOMICS"},
+                             *const texts[][2] = {
+                                 {"no peer access from rank 0 on GPU 0000:00:00.0 to rank 1 on GPU 0000:01:00.0",
+                                  "no peer access from rank 1 on GPU 0000:01:00.0 to rank 0 on GPU 0000:00:00.0"},
+                                 {"no native atomics from rank 0 on GPU 0000:00:00.0 to rank 1 on GPU 0000:01:00.0",
+                                  "no native atomics from rank 1 on GPU 0000:01:00.0 to rank 0 on GPU 0000:00:00.0"}};
+    const struct crew crew = crew_on(2, RIG_THREADS);
+    mmoe_group *made[2];
+    void *blocks[2];
+    assert_int_equal(mm_group_make_threads(&crew.config, 2, &mm_cuda_backend, NULL, made), MMOE_OK);
+    for (int i = 0; i < 2; i++) {
+        setenv(variables[i], "0-1", 1);
+        for (int r = 0; r < 2; r++) {
+            take_blocks(made, r, blocks);
+            refuse_blocks(&crew, r, blocks, MMOE_UNSUPPORTED, texts[i][r]);
+        }
+        unsetenv(variables[i]);
+    }
     mmoe_group_destroy(&made[0]);
     mmoe_group_destroy(&made[1]);
     assert_int_equal(fake_living(), 0);
@@ -413,6 +440,7 @@ int main(void) {
         cmocka_unit_test_setup(local_ranks, use_fleet),
         cmocka_unit_test_setup(adopted, use_fleet),
         cmocka_unit_test_setup(adopted_in_vain, use_fleet),
+        cmocka_unit_test_setup(adopted_out_of_reach, use_fleet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
