@@ -1,5 +1,5 @@
-/* Calls over several GPUs that fail in every way that leaves a group whole, among calls that are good, of a layer with a
- * growing and one with a fixed capacity, several under way at a time: no call waits for a rank in vain, and every
+/* Calls over several GPUs that fail in every way that leaves a group whole, among calls that are good, of a layer with
+ * a growing and one with a fixed capacity, several under way at a time: no call waits for a rank in vain, and every
  * element of the good ones is right. MMOE_TEST_CALLS in the environment: how many. */
 #include <stdlib.h>
 
@@ -85,8 +85,7 @@ static bool make_good_call(struct rig_rank *rank, struct own *own, int batch, bo
     struct rig_call *call = &own->ready[batch].call;
     mmoe_layer *layer = own->layers[layer_of(batch)];
     own->made++;
-    return is_whole(rank, own,
-                    backward ? mmoe_backward(layer, &call->backward) : mmoe_forward(layer, &call->forward));
+    return is_whole(rank, own, backward ? mmoe_backward(layer, &call->backward) : mmoe_forward(layer, &call->forward));
 }
 
 /* Some good forwards and, behind each, its backward, with bad calls anywhere between them. */
