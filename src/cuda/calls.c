@@ -126,18 +126,24 @@ mmoe_status mm_cuda_refuse_whole(struct mmoe_layer *layer, enum mm_call_kind kin
     return mm_cuda_refuse(&call, status);
 }
 
-/* The first failure is told. */
+/* A failure of this call is told, and that of an earlier one with it or alone. */
+static mmoe_status tell(const struct mm_cuda_call *call, mmoe_status status, const char *text) {
+    if (call->earlier == MMOE_OK) {
+        return status == MMOE_OK ? MMOE_OK : mm_fail(status, "%s", text);
+    }
+    return status == MMOE_OK ? mm_fail(call->earlier, "%s", call->earlier_text)
+                             : mm_fail(status, "%s; before it: %s", text, call->earlier_text);
+}
+
 mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status) {
     char text[MM_ERROR_BYTES];
     snprintf(text, sizeof text, "%s", mmoe_last_error());
     mmoe_status noted = note_end(call);
-    if (status != MMOE_OK) {
-        mm_fail(status, "%s", text);
-    } else if (noted != MMOE_OK) {
+    if (status == MMOE_OK && noted != MMOE_OK) {
         status = mm_cuda_give_up(call, noted);
-    } else if (call->earlier != MMOE_OK) {
-        status = mm_fail(call->earlier, "%s", call->earlier_text);
+        snprintf(text, sizeof text, "%s", mmoe_last_error());
     }
+    status = tell(call, status, text);
     call->group->call -= call->captured; /* whoever replays it takes a number */
     mm_gpu_leave(call->gpu);
     mm_call_give(call->group);

@@ -148,10 +148,40 @@ static void the_backward_of_a_failure(void **state) {
         }
 }
 
+/* ---- A call that this rank refuses, with a failure still to be told ---- */
+
+static void refusing_body(struct rig_rank *rank, void *context) {
+    struct queued *queued = context;
+    struct own own;
+    if (!fail_first(rank, queued, &own))
+        return;
+    RIG_EXPECT(rank, rig_call_fetch(rank, &own.bad, &own.placed), "not fetched");
+    mmoe_forward_args args = own.bad.forward;
+    args.gate.stride[1] = HIDDEN + 1;
+    const struct gpus_failure both = {
+        "a refusal, and a failure before it", MMOE_UNSUPPORTED, MMOE_UNSUPPORTED,
+        "multiple of 8 on a GPU; before it: rank {culprit} refused call 1: ids at token 3",
+        "multiple of 8 on a GPU; before it: ids at token 3, slot 1 is 1000"};
+    RIG_EXPECT(rank, gpus_told(rank, &both, 2, mmoe_forward(own.layer, &args)), "not told");
+    RIG_OK(rank, mmoe_group_check(rank->group));
+    RIG_EXPECT(rank, rig_step(rank, own.layer, own.saved, &queued->good, &keep_plan, 0xff), "no good calls");
+    own_free(rank, &own);
+}
+
+static void a_refusal_behind_a_failure(void **state) {
+    (void)state;
+    for
+        GPUS_EACH_WORLD(world) {
+            struct queued queued = queued_make(world, TOKENS, RIG_UNIFORM, true);
+            run(&queued, refusing_body);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_call_behind_a_failure),
         cmocka_unit_test(the_backward_of_a_failure),
+        cmocka_unit_test(a_refusal_behind_a_failure),
     };
     return gpus_main(2, GPUS_TESTS(tests), GPUS_TESTS(tests));
 }
