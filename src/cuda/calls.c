@@ -97,6 +97,9 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
     if (status == MMOE_OK) {
         status = check_stream(call);
     }
+    if (status == MMOE_OK && !call->captured) {
+        status = mm_cuda_check_lives(call->group);
+    }
     if (status == MMOE_OK) {
         status = await_call_before(call);
     }

@@ -32,6 +32,12 @@ static int gone_rank(const struct mmoe_group *group) {
     return -1;
 }
 
+static mmoe_status lose(struct mmoe_group *group, int gone, enum mm_step at) {
+    mm_fail(MMOE_PEER_LOST, "rank %d has died or left the group: rank %d was %s from it in call %u", gone, group->rank,
+            mm_step_name(at), group->call);
+    return mm_call_break(group, MMOE_PEER_LOST);
+}
+
 static mmoe_status look_for_lives(struct listener *listener, double now) {
     struct mmoe_group *group = listener->group;
     if (now - listener->looked_for_lives < LIFE_SECONDS) {
@@ -45,12 +51,7 @@ static mmoe_status look_for_lives(struct listener *listener, double now) {
     if (listener->missed == 0) {
         listener->missed = now;
     }
-    if (now - listener->missed < GRACE_SECONDS) {
-        return MMOE_OK;
-    }
-    mm_fail(MMOE_PEER_LOST, "rank %d has died or left the group: rank %d was %s from it in call %u", gone, group->rank,
-            mm_step_name(listener->at), group->call);
-    return mm_call_break(group, MMOE_PEER_LOST);
+    return now - listener->missed < GRACE_SECONDS ? MMOE_OK : lose(group, gone, listener->at);
 }
 
 static mmoe_status listen(struct listener *listener, bool all_needed) {
@@ -86,6 +87,40 @@ mmoe_status mm_cuda_await(struct mmoe_group *group, mm_cu_event event, enum mm_s
         }
         nap(&listener);
     }
+}
+
+static mmoe_status read_word(const struct mm_cuda_group *cuda, mm_cu_pointer from, uint32_t *word) {
+    static const char doing[] = "looking whether a rank has come to a call";
+    mmoe_status status = mm_copy_to_host(&cuda->gpu, word, from, sizeof *word, cuda->orders, doing);
+    return status == MMOE_OK ? MM_CU(&cuda->gpu.driver, cuStreamSynchronize, doing, cuda->orders) : status;
+}
+
+/* To the call behind the last one, which has ended: it refused it, and left. */
+static mmoe_status look_for_ready(const struct mmoe_group *group, int rank, bool *has_come) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    const size_t flag = offsetof(struct call_control, ready) + (size_t)rank * sizeof(struct call_flag);
+    uint32_t last = 0, ready = 0;
+    mmoe_status status = read_word(cuda, (mm_cu_pointer)(uintptr_t)&cuda->workspace.state->call, &last);
+    if (status == MMOE_OK) {
+        status = read_word(cuda, cuda->shared.base[group->rank] + flag, &ready);
+    }
+    *has_come = (int32_t)(ready - last) > 0;
+    return status;
+}
+
+/* What it did for the calls before may still be on its way here, or missing. */
+mmoe_status mm_cuda_check_lives(struct mmoe_group *group) {
+    const struct mm_cuda_group *cuda = group->backend_state;
+    const int gone = gone_rank(group);
+    bool has_come = false;
+    if (gone < 0) {
+        return MMOE_OK;
+    }
+    mmoe_status status = cuda->any_call ? mm_cuda_await(group, cuda->call_ends, MM_STEP_MEET, true) : MMOE_OK;
+    if (status == MMOE_OK) {
+        status = look_for_ready(group, gone, &has_come);
+    }
+    return status == MMOE_OK && !has_come ? lose(group, gone, MM_STEP_MEET) : status;
 }
 
 void mm_cuda_end_waits(const struct mmoe_group *group) {

@@ -10,6 +10,10 @@
  * meanwhile. */
 mmoe_status mm_cuda_await(struct mmoe_group *group, mm_cu_event event, enum mm_step at, bool all_needed);
 
+/* Before a call is queued: a rank that has died and has not come to it breaks the group, when the calls before have ended
+ * or can't any more. */
+mmoe_status mm_cuda_check_lives(struct mmoe_group *group);
+
 /* Ends the waits of this device's kernels, now and in later calls: the group is broken. Launches nothing, since they
  * may hold all multiprocessors. The GPU's context is current. */
 void mm_cuda_end_waits(const struct mmoe_group *group);

@@ -264,6 +264,12 @@ ANSWER(cuStreamSynchronize, mm_cu_stream stream) {
     return fake_failure(__func__);
 }
 
+ANSWER(cuStreamIsCapturing, mm_cu_stream stream, int *status) {
+    (void)stream;
+    *status = MM_CU_CAPTURE_NONE;
+    return MM_CUDA_SUCCESS;
+}
+
 ANSWER(cuStreamCreate, mm_cu_stream *stream, unsigned flags) {
     (void)flags;
     *stream = (mm_cu_stream)(uintptr_t)1;

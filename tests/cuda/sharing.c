@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -113,14 +114,18 @@ static void share(struct rig_rank *rank, void *context) {
         expect_nothing_left(rank, descriptors);
 }
 
-static void run_sharing(int world, enum rig_kind kind) {
-    struct meeting *meeting = rig_shared(sizeof *meeting);
-    meeting->crew = crew_on(world, kind);
+static void make_barrier(struct meeting *meeting) {
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&meeting->barrier, &attributes, (unsigned)world);
+    pthread_barrier_init(&meeting->barrier, &attributes, (unsigned)meeting->crew.world);
     pthread_barrierattr_destroy(&attributes);
+}
+
+static void run_sharing(int world, enum rig_kind kind) {
+    struct meeting *meeting = rig_shared(sizeof *meeting);
+    meeting->crew = crew_on(world, kind);
+    make_barrier(meeting);
     const int descriptors = open_descriptors();
     crew_run(&meeting->crew, share, meeting);
     assert_int_equal(open_descriptors(), descriptors);
@@ -280,6 +285,58 @@ static void a_rank_dies_before_it_maps(void **state) {
     crew_run(&crew, lose_a_rank, &crew);
 }
 
+struct dying {
+    struct meeting meeting;
+    bool refuses; /* rank 1, before it dies: it has told rank 0 that it came to the call */
+};
+
+/* A fake GPU launches no kernel, so a call that is made fails with the first one. */
+static void call_the_dead(struct rig_rank *rank, void *context) {
+    struct dying *dying = context;
+    mmoe_layer_config config = mmoe_layer_config_default();
+    const mmoe_forward_args args = mmoe_forward_args_default();
+    mmoe_group *group;
+    mmoe_layer *layer;
+    RIG_OK(rank, crew_join(&dying->meeting.crew, rank->rank, &group));
+    config.hidden = config.intermediate = 64;
+    config.experts = rank->world;
+    config.top_k = 1;
+    RIG_OK(rank, mmoe_layer_create(group, &config, &layer));
+    if (rank->rank == 1)
+        ((struct call_control *)(void *)block_of(group, 0))->ready[1].value = dying->refuses;
+    pthread_barrier_wait(&dying->meeting.barrier);
+    if (rank->rank == 1)
+        raise(SIGKILL);
+    while (mm_memory_alive(group->memory, 1))
+        usleep(1000);
+    const mmoe_status expected = dying->refuses ? MMOE_SYSTEM : MMOE_PEER_LOST;
+    const char *text = dying->refuses
+                           ? "launching kernel mm_call_open"
+                           : "rank 1 has died or left the group: rank 0 was awaiting ready from it in call 1";
+    EXPECT_FAILURE(rank, mmoe_forward(layer, &args), expected, text);
+    EXPECT_FAILURE(rank, mmoe_forward(layer, &args), MMOE_BROKEN, text);
+    mmoe_layer_destroy(&layer);
+    mmoe_group_destroy(&group);
+}
+
+/* Otherwise the time limit of arrivals would have to pass. A rank that has come has told why it went. */
+static void a_dead_rank_is_missed_when_a_call_begins(void **state) {
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        struct dying *dying = rig_shared(sizeof *dying);
+        struct crew *crew = &dying->meeting.crew;
+        dying->refuses = refuses;
+        *crew = crew_on(2, RIG_PROCESSES);
+        crew->expendable = 1 << 1;
+        crew->config.max_hidden = 64;
+        crew->config.max_experts = 2;
+        make_barrier(&dying->meeting);
+        crew_run(crew, call_the_dead, dying);
+        pthread_barrier_destroy(&dying->meeting.barrier);
+        rig_shared_free(dying);
+    }
+}
+
 /* ---- Which GPU ---- */
 
 static void two_ranks_on_one_gpu(void **state) {
@@ -435,6 +492,7 @@ int main(void) {
         cmocka_unit_test_setup(failures, use_fleet),
         cmocka_unit_test_setup(a_peer_that_is_not_seen_and_not_reached, use_fleet),
         cmocka_unit_test_setup(a_rank_dies_before_it_maps, use_fleet),
+        cmocka_unit_test_setup(a_dead_rank_is_missed_when_a_call_begins, use_fleet),
         cmocka_unit_test_setup(two_ranks_on_one_gpu, use_fleet),
         cmocka_unit_test_setup(a_current_context, use_fleet),
         cmocka_unit_test_setup(local_ranks, use_fleet),
