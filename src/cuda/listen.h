@@ -10,8 +10,8 @@
  * meanwhile. */
 mmoe_status mm_cuda_await(struct mmoe_group *group, mm_cu_event event, enum mm_step at, bool all_needed);
 
-/* Before a call is queued: a rank that has died and has not come to it breaks the group, when the calls before have ended
- * or can't any more. */
+/* Before a call is queued: a rank that has died and has not come to it breaks the group, when the calls before have
+ * ended or can't any more. */
 mmoe_status mm_cuda_check_lives(struct mmoe_group *group);
 
 /* Ends the waits of this device's kernels, now and in later calls: the group is broken. Launches nothing, since they
