@@ -65,12 +65,37 @@ static void catch_up(const struct mm_cuda_call *call) {
     }
 }
 
-/* When the group has broken just now, by what another rank's host has said, this device's kernels may still wait. */
-static void end_waits(const struct mm_cuda_call *call) {
-    if (call->broke && mm_gpu_enter(call->gpu) == MMOE_OK) {
-        mm_cuda_end_waits(call->group);
-        mm_gpu_leave(call->gpu);
+/* ---- Gradients that a call before adds to ---- */
+
+static bool may_be_adding(const struct mm_cuda_group *cuda) {
+    return cuda->adds && cuda->gpu.driver.cuEventQuery(cuda->call_ends) == MM_CUDA_ERROR_NOT_READY;
+}
+
+/* The group has broken just now, with the thread's error text, and with it ends a call that was queued before. A device
+ * that has told so knows what was added. */
+static mmoe_status break_with_sums(const struct mm_cuda_call *call, mmoe_status status) {
+    struct mmoe_group *group = call->group;
+    if (!call->adds && !call->cuda->stop_seen && may_be_adding(call->cuda)) {
+        status = mm_cuda_spoilt(status, false);
+        snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
     }
+    call->cuda->adds = false;
+    return status;
+}
+
+/* ---- Beginning and end ---- */
+
+/* When the group has broken just now, by what another rank's host has said, this device's kernels may still wait. */
+static mmoe_status end_waits(const struct mm_cuda_call *call, mmoe_status status) {
+    char text[MM_ERROR_BYTES];
+    snprintf(text, sizeof text, "%s", mmoe_last_error());
+    if (!call->broke || mm_gpu_enter(call->gpu) != MMOE_OK) {
+        return mm_fail(status, "%s", text);
+    }
+    status = break_with_sums(call, status);
+    mm_cuda_end_waits(call->group);
+    mm_gpu_leave(call->gpu);
+    return status;
 }
 
 mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, enum mm_call_kind kind, int64_t tokens,
@@ -80,8 +105,7 @@ mmoe_status mm_cuda_begin(struct mm_cuda_call *call, struct mmoe_layer *layer, e
     mmoe_status status = mm_call_take(layer->group);
     if (status != MMOE_OK) {
         call->broke = status != MMOE_BROKEN;
-        end_waits(call);
-        return status;
+        return end_waits(call, status);
     }
     catch_up(call);
     status = mm_gpu_enter(&cuda->gpu);
@@ -140,6 +164,11 @@ static mmoe_status tell(const struct mm_cuda_call *call, mmoe_status status, con
 
 mmoe_status mm_cuda_end(struct mm_cuda_call *call, mmoe_status status) {
     char text[MM_ERROR_BYTES];
+    if (call->group->broken != MMOE_OK) {
+        status = break_with_sums(call, status);
+    } else if (!call->captured) {
+        call->cuda->adds = call->adds || may_be_adding(call->cuda);
+    }
     snprintf(text, sizeof text, "%s", mmoe_last_error());
     mmoe_status noted = note_end(call);
     if (status == MMOE_OK && noted != MMOE_OK) {

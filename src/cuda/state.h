@@ -72,6 +72,7 @@ struct mm_cuda_group {
     mm_cu_event planned;   /* the plan of the current call is there */
     mm_cu_event call_ends; /* of the last call that was not captured, if there was any */
     bool any_call;
+    bool adds;                         /* one that had not ended when it was looked at adds to gradients */
     bool graphs;                       /* calls have been captured: */
     struct mm_cuda_outgrown *outgrown; /* buffers that they use and later calls don't */
 };

@@ -1,8 +1,10 @@
 /* Calls over several GPUs that are queued behind one that fails before any host has heard of that: they are not taken
  * for the one that failed, and what failed first is told first. */
+#include <pthread.h>
 #include <string.h>
 
 #include "gpus.h"
+#include "group/call.h"
 
 #define HIDDEN 64
 #define INNER 64
@@ -177,11 +179,80 @@ static void a_refusal_behind_a_failure(void **state) {
         }
 }
 
+/* ---- A call that hears that a peer gives up, while gradients are added to ---- */
+
+struct giving_up {
+    struct queued queued;
+    pthread_barrier_t barrier;
+    bool adds;
+};
+
+static bool hears(struct rig_rank *rank, const struct giving_up *giving_up, mmoe_status status) {
+    const bool spoilt = strstr(mmoe_last_error(), "; dgate, dup and ddown may be spoilt") != NULL;
+    RIG_TRY(rank, (status == MMOE_PEER_LOST || status == MMOE_BROKEN) && strstr(mmoe_last_error(), "no more calls"),
+            "%s: %s", mmoe_status_name(status), mmoe_last_error());
+    RIG_TRY(rank, spoilt == giving_up->adds, "\"%s\"", mmoe_last_error());
+    return true;
+}
+
+/* The culprit does not come to the backward, which the others have queued. */
+static void giving_up_body(struct rig_rank *rank, void *context) {
+    struct giving_up *giving_up = context;
+    const struct rig_options options = {.keep = MMOE_KEEP_PLAN, .accumulate = giving_up->adds};
+    struct rig_batch *batch = &giving_up->queued.good;
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    struct rig_placed placed;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &batch->layer, &layer));
+    RIG_OK(rank, mmoe_saved_create(layer, options.keep, &saved));
+    struct rig_call call = rig_call_make(rank, batch, &options, saved, 0xff);
+    if (!rig_call_place(rank, &call, &placed) || !rig_call_forward(rank, layer, &call, &placed, batch))
+        return;
+    const mmoe_status status = gpus_is_culprit(rank) ? MMOE_OK : mmoe_backward(layer, &call.backward);
+    pthread_barrier_wait(&giving_up->barrier);
+    if (gpus_is_culprit(rank))
+        mm_call_abort(rank->group, mm_fail(MMOE_SYSTEM, "no more calls"));
+    pthread_barrier_wait(&giving_up->barrier);
+    RIG_EXPECT(rank, status == MMOE_OK, "the backward: %s", mmoe_last_error());
+    if (!gpus_is_culprit(rank))
+        for (int i = 0; i < 2; i++)
+            RIG_EXPECT(rank, hears(rank, giving_up, mmoe_forward(layer, &call.forward)), "not told");
+    RIG_EXPECT(rank, rig_call_fetch(rank, &call, &placed), "not fetched");
+    rig_placed_free(rank, &placed);
+    rig_call_free(&call);
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&layer);
+    mmoe_group_destroy(&rank->group);
+}
+
+static void a_peer_gives_up(void **state) {
+    (void)state;
+    for
+        GPUS_EACH_WORLD(world)
+    for (int adds = 0; adds < 2; adds++) {
+        struct giving_up *giving_up = rig_shared(sizeof *giving_up);
+        pthread_barrierattr_t attributes;
+        pthread_barrierattr_init(&attributes);
+        pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+        pthread_barrier_init(&giving_up->barrier, &attributes, (unsigned)world);
+        pthread_barrierattr_destroy(&attributes);
+        giving_up->queued = queued_make(world, TOKENS, RIG_UNIFORM, true);
+        giving_up->adds = adds;
+        struct rig_world ranks = rig_world_for(&giving_up->queued.good, 1, gpus_kind);
+        rig_world_run(&ranks, giving_up_body, giving_up);
+        rig_batch_free(&giving_up->queued.bad);
+        rig_batch_free(&giving_up->queued.good);
+        pthread_barrier_destroy(&giving_up->barrier);
+        rig_shared_free(giving_up);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_growing_call_behind_a_failure),
         cmocka_unit_test(the_backward_of_a_failure),
         cmocka_unit_test(a_refusal_behind_a_failure),
+        cmocka_unit_test(a_peer_gives_up),
     };
     return gpus_main(2, GPUS_TESTS(tests), GPUS_TESTS(tests));
 }
