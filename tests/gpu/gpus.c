@@ -2,6 +2,7 @@
 #include "gpus.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum rig_kind gpus_kind;
@@ -28,15 +29,23 @@ static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests)
     return tests.count > 0 ? _cmocka_run_group_tests(name, tests.tests, tests.count, NULL, NULL) : 0;
 }
 
+/* Ranks that share GPUs; 0: each has its own. */
+static int ranks_that_share(void) {
+    const char *ranks = getenv("MMOE_TEST_RANKS");
+    return getenv("MEGAMOE_SHARE_GPUS") != NULL && ranks != NULL ? atoi(ranks) : 0;
+}
+
 /* Processes come first: what this process does with the driver is of no use to forked ranks. */
 int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads) {
     enum { SKIPPED = 77, MOST = 8 };
-    const int count = rig_count_gpus();
+    const int sharing = ranks_that_share(), count = sharing > 0 ? sharing : rig_count_gpus();
     gpus_most = count < MOST ? count : MOST;
     if (gpus_most < least) {
         print_message("not run: it needs %d GPUs, and %d can be seen\n", least, gpus_most);
         return SKIPPED;
     }
+    if (sharing > 0)
+        return run_as(RIG_PROCESSES, "processes that share GPUs", threads);
     if (rig_simulated())
         print_message("not run with ranks that are processes: simulated GPUs lie in one process\n");
     else if (run_as(RIG_PROCESSES, "processes", processes) != 0)

@@ -1,5 +1,6 @@
 /* Shared by the tests of the layer over several GPUs, a rank on each: real ones, or as many simulated ones as
- * MEGAMOE_SIM_DEVICES says. MMOE_TEST_BACKEND is "cuda". */
+ * MEGAMOE_SIM_DEVICES says. Or, with MEGAMOE_SHARE_GPUS, over processes, at most as many as MMOE_TEST_RANKS says, that
+ * share the GPUs there are. MMOE_TEST_BACKEND is "cuda". */
 #ifndef GPU_GPUS_H
 #define GPU_GPUS_H
 
@@ -15,7 +16,8 @@ struct gpus_tests {
 };
 
 /* Runs the first tests with ranks that are processes, then the others with ranks that are threads. Simulated GPUs lie
- * in one process. The result of main(): 77, "skipped", where there are fewer GPUs than `least`. */
+ * in one process; processes that share GPUs run the others. The result of main(): 77, "skipped", where there are fewer
+ * GPUs than `least`. */
 int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads);
 
 #define GPUS_TESTS(array) ((struct gpus_tests){array, sizeof(array) / sizeof *(array)})

@@ -190,14 +190,14 @@ bool rig_simulated(void) {
 }
 
 /* A context of a simulated driver costs nothing, and it waits for whoever holds one. */
-void rig_hold_devices(int ranks) {
+void rig_hold_devices(const char *backend, int ranks) {
     static int held;
-    if (held >= ranks || strcmp(rig_backend(), "cpu") == 0 || rig_simulated())
+    if (held >= ranks || strcmp(backend, "cpu") == 0 || rig_simulated())
         return;
     mmoe_group *groups[MMOE_MAX_WORLD];
     mmoe_group_config config = mmoe_group_config_default();
     config.max_hidden = config.max_top_k = config.max_experts = 1;
-    config.backend = rig_backend();
+    config.backend = backend;
     if (mmoe_group_create_threads(&config, ranks, groups) == MMOE_OK) /* else the test's own group will say why */
         held = ranks;
 }

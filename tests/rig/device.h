@@ -35,7 +35,8 @@ void rig_need_gpus(int count);
 /* Whether the GPUs are simulated ones: their driver is named by the environment. */
 bool rig_simulated(void);
 
-/* Keeps the contexts of as many ranks' devices, which take long to make, from now to the end of the program. */
-void rig_hold_devices(int ranks);
+/* Keeps the contexts of as many ranks' devices of a backend, which take long to make, from now to the end of the
+ * program. */
+void rig_hold_devices(const char *backend, int ranks);
 
 #endif

@@ -273,7 +273,7 @@ static void run_processes(struct stage *stage) {
 void rig_world_run(const struct rig_world *world, rig_body body, void *context) {
     struct stage *stage = stage_make(world, body, context);
     if (world->kind == RIG_THREADS) {
-        rig_hold_devices(world->world);
+        rig_hold_devices(world->config.backend, world->world);
         run_threads(stage);
     } else {
         run_processes(stage);
