@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rig/one_gpu.h"
+
 enum rig_kind gpus_kind;
 int gpus_most;
 
@@ -17,6 +19,11 @@ void gpus_two_at_small_size(void) {
         print_message("not run on %d GPUs at small size\n", gpus_most);
         skip();
     }
+}
+
+void gpus_leave(struct rig_rank *rank, int multiprocessors) {
+    const int least = rank->share != NULL ? rank->share->spare : 0;
+    rank->group->config.spare_multiprocessors = multiprocessors < least ? least : multiprocessors;
 }
 
 void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens) {
@@ -32,7 +39,7 @@ static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests)
 /* Ranks that share GPUs; 0: each has its own. */
 static int ranks_that_share(void) {
     const char *ranks = getenv("MMOE_TEST_RANKS");
-    return getenv("MEGAMOE_SHARE_GPUS") != NULL && ranks != NULL ? atoi(ranks) : 0;
+    return ranks != NULL ? atoi(ranks) : 0;
 }
 
 /* Processes come first: what this process does with the driver is of no use to forked ranks. */
@@ -45,7 +52,8 @@ int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads)
         return SKIPPED;
     }
     if (sharing > 0)
-        return run_as(RIG_PROCESSES, "processes that share GPUs", threads);
+        return getenv("MEGAMOE_SHARE_GPUS") != NULL ? run_as(RIG_PROCESSES, "processes that share GPUs", threads)
+                                                    : run_as(RIG_ONE_GPU, "ranks on one GPU", threads);
     if (rig_simulated())
         print_message("not run with ranks that are processes: simulated GPUs lie in one process\n");
     else if (run_as(RIG_PROCESSES, "processes", processes) != 0)
