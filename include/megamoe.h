@@ -209,11 +209,12 @@ MMOE_API void mmoe_group_destroy(mmoe_group **group);
 
 /* ---- Device memory ------------------------------------------------------------------------------ */
 
-/* The number of the GPU that this rank works on; each rank of a group has one of its own. In an adopted group it is
- * that of the rank's segment. Otherwise it is the one of the calling thread's current CUDA context when the group
- * was made. Without a context it is the suitable GPU with the number LOCAL_RANK of the environment, or else the
- * rank; several ranks that are threads go by their rank in any case. Numbers past the last suitable GPU begin again
- * at the first. -1: it works on the CPU, and addresses are of the host. */
+/* The number of the GPU that this rank works on; each rank of a group has one of its own, unless MEGAMOE_SHARE_GPUS is
+ * 1 in the environment of ranks that are processes: a GPU that several have runs them in turn, which is slow and meant
+ * for trying things out. In an adopted group it is that of the rank's segment. Otherwise it is the one of the calling
+ * thread's current CUDA context when the group was made. Without a context it is the suitable GPU with the number
+ * LOCAL_RANK of the environment, or else the rank; several ranks that are threads go by their rank in any case. Numbers
+ * past the last suitable GPU begin again at the first. -1: it works on the CPU, and addresses are of the host. */
 MMOE_API int mmoe_group_device(const mmoe_group *group);
 
 /* Memory of that device and copies to and from it, for programs without a CUDA runtime of their own; any other memory

@@ -44,12 +44,12 @@ void mm_device_free(const struct mm_gpu *gpu, struct mm_device_buffer *buffer) {
 /* What has been freed is at hand for certain when the stream has come to it. */
 static mm_cu_result allocate_in(const struct mm_gpu *gpu, mm_cu_stream stream, mm_cu_pointer *address, size_t bytes) {
     const struct mm_driver *driver = &gpu->driver;
-    mm_cu_result result = driver->cuMemAllocAsync(address, bytes, stream);
+    mm_cu_result result = driver->cuMemAllocFromPoolAsync(address, bytes, gpu->pool, stream);
     if (result != MM_CUDA_ERROR_OUT_OF_MEMORY) {
         return result;
     }
     result = driver->cuStreamSynchronize(stream);
-    return result == MM_CUDA_SUCCESS ? driver->cuMemAllocAsync(address, bytes, stream) : result;
+    return result == MM_CUDA_SUCCESS ? driver->cuMemAllocFromPoolAsync(address, bytes, gpu->pool, stream) : result;
 }
 
 mmoe_status mm_device_reserve_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer,
@@ -64,7 +64,7 @@ mmoe_status mm_device_reserve_in(const struct mm_gpu *gpu, mm_cu_stream stream, 
         *buffer = (struct mm_device_buffer){address, bytes};
         return MMOE_OK;
     }
-    return mm_device_memory_status(gpu, result, "cuMemAllocAsync", bytes, what);
+    return mm_device_memory_status(gpu, result, "cuMemAllocFromPoolAsync", bytes, what);
 }
 
 void mm_device_free_in(const struct mm_gpu *gpu, mm_cu_stream stream, struct mm_device_buffer *buffer) {

@@ -17,6 +17,7 @@ typedef struct CUmod_st *mm_cu_module;
 typedef struct CUfunc_st *mm_cu_function;
 typedef struct CUstream_st *mm_cu_stream; /* NULL: the legacy default stream */
 typedef struct CUevent_st *mm_cu_event;
+typedef struct CUmemPoolHandle_st *mm_cu_pool; /* CUmemoryPool */
 
 enum mm_cu_result_number {
     MM_CUDA_SUCCESS = 0,
@@ -81,6 +82,16 @@ struct mm_cu_memory_kind {
         unsigned short usage;
         unsigned char reserved[4];
     } flags;
+};
+
+struct mm_cu_pool_kind {
+    int type;
+    int handle_types;
+    struct mm_cu_location location;
+    void *only_on_windows;
+    size_t most_bytes; /* 0: as many as there are */
+    unsigned short usage;
+    unsigned char reserved[54];
 };
 
 struct mm_cu_memory_access {

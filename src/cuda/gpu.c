@@ -37,6 +37,14 @@ static mmoe_status load_modules(struct mm_gpu *gpu) {
     return status;
 }
 
+/* The device's own pool may let an allocation wait for whoever freed there last, in any stream of the process: for what
+ * may wait for this rank's call on another one. */
+static mmoe_status make_pool(struct mm_gpu *gpu) {
+    const struct mm_cu_pool_kind kind = {.type = MM_CU_MEMORY_PINNED,
+                                         .location = {MM_CU_LOCATION_DEVICE, gpu->device.ordinal}};
+    return MM_CU(&gpu->driver, cuMemPoolCreate, "making a pool of memory", &gpu->pool, &kind);
+}
+
 static mmoe_status start(struct mm_gpu *gpu, const struct mm_device_wish *wish) {
     mmoe_status status = mm_gpu_check_images(&gpu->driver);
     if (status == MMOE_OK) {
@@ -51,6 +59,9 @@ static mmoe_status start(struct mm_gpu *gpu, const struct mm_device_wish *wish) 
     }
     if (status == MMOE_OK) {
         status = load_modules(gpu);
+        if (status == MMOE_OK) {
+            status = make_pool(gpu);
+        }
         mm_gpu_leave(gpu);
     }
     return status;
@@ -71,6 +82,9 @@ mmoe_status mm_gpu_open(struct mm_gpu *gpu, const struct mm_device_wish *wish) {
 /* Results of tear-down calls change nothing: what they would free goes with the process. */
 void mm_gpu_close(struct mm_gpu *gpu) {
     if (gpu->module_count > 0 && gpu->driver.cuCtxPushCurrent(gpu->context) == MM_CUDA_SUCCESS) {
+        if (gpu->pool != NULL) {
+            gpu->driver.cuMemPoolDestroy(gpu->pool);
+        }
         for (int i = 0; i < gpu->module_count; i++) {
             gpu->driver.cuModuleUnload(gpu->modules[i]);
         }

@@ -9,6 +9,7 @@ struct mm_gpu {
     struct mm_driver driver;
     struct mm_device device;
     mm_cu_context context;
+    mm_cu_pool pool;       /* of memory that streams share */
     mm_cu_module *modules; /* of the images, in their order; the simulator has one */
     int module_count;
 };

@@ -44,7 +44,8 @@ static mmoe_status check_reach(const struct mm_gpu *gpu, int rank, int peer, con
     char pair[MM_PAIR_BYTES];
     mm_cu_device other;
     mm_peers_name(pair, rank, peer, offered);
-    if (driver->cuDeviceGetByPCIBusId(&other, offered[peer].device) != MM_CUDA_SUCCESS) {
+    if (strcmp(offered[rank].device, offered[peer].device) == 0 ||
+        driver->cuDeviceGetByPCIBusId(&other, offered[peer].device) != MM_CUDA_SUCCESS) {
         return MMOE_OK;
     }
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
@@ -61,8 +62,9 @@ static mmoe_status check_reach(const struct mm_gpu *gpu, int rank, int peer, con
     return MMOE_OK;
 }
 
-mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const struct mm_offer *offered) {
-    mmoe_status status = check_distinct(world, offered);
+mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const struct mm_offer *offered,
+                           bool may_share) {
+    mmoe_status status = may_share ? MMOE_OK : check_distinct(world, offered);
     for (int r = 0; r < world && status == MMOE_OK; r++) {
         if (r != rank) {
             status = check_bytes(rank, r, offered);

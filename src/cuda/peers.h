@@ -6,9 +6,11 @@
 #include "cuda/gpu.h"
 #include "group/memory.h"
 
-/* Refuses two ranks on one GPU, whose kernels would wait for each other, blocks of different sizes, and a GPU that
- * can't reach that of a peer. A GPU that this process can't see, as CUDA_VISIBLE_DEVICES may have it, is not asked. */
-mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const struct mm_offer *offered);
+/* Refuses two ranks on one GPU, whose kernels would wait for each other, unless `may_share`; blocks of different sizes;
+ * and a GPU that can't reach that of a peer. A GPU that this process can't see, as CUDA_VISIBLE_DEVICES may have it, is
+ * not asked. */
+mmoe_status mm_peers_check(const struct mm_gpu *gpu, int rank, int world, const struct mm_offer *offered,
+                           bool may_share);
 
 /* Writes and reads in the block of each peer, where later only this rank writes, and leaves zeros: some machines say
  * that their GPUs can do it and they can't. No peer may use its block yet. */

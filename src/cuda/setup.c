@@ -1,6 +1,9 @@
 /* Set-up and tear-down of a group; see setup.h. */
 #include "cuda/setup.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "cuda/listen.h"
 #include "cuda/pools.h"
 #include "kernels/backward_params.h"
@@ -196,11 +199,18 @@ static mmoe_status offer(struct mmoe_group *group, struct mm_offer *offered) {
     return status;
 }
 
+/* A GPU runs the kernels of several processes in turn, so none waits for one that can't run. Those of threads share a
+ * context, where a copy or an allocation of one rank may wait for the kernels of all. */
+static bool may_share_gpus(const struct mmoe_group *group) {
+    const char *wanted = getenv("MEGAMOE_SHARE_GPUS");
+    return !group->in_threads && wanted != NULL && strcmp(wanted, "1") == 0;
+}
+
 static mmoe_status join(struct mmoe_group *group, const struct mm_offer *offered) {
     struct mm_cuda_group *cuda = group->backend_state;
     mmoe_status status = mm_gpu_enter(&cuda->gpu);
     if (status == MMOE_OK) {
-        status = mm_shared_join(&cuda->gpu, &cuda->shared, offered);
+        status = mm_shared_join(&cuda->gpu, &cuda->shared, offered, may_share_gpus(group));
         mm_gpu_leave(&cuda->gpu);
     }
     return status;

@@ -128,8 +128,9 @@ static mmoe_status map_peer(const struct mm_gpu *gpu, struct mm_shared_memory *s
     return status;
 }
 
-mmoe_status mm_shared_join(const struct mm_gpu *gpu, struct mm_shared_memory *shared, const struct mm_offer *offered) {
-    mmoe_status status = mm_peers_check(gpu, shared->rank, shared->world, offered);
+mmoe_status mm_shared_join(const struct mm_gpu *gpu, struct mm_shared_memory *shared, const struct mm_offer *offered,
+                           bool share_gpus) {
+    mmoe_status status = mm_peers_check(gpu, shared->rank, shared->world, offered, share_gpus);
     for (int r = 0; r < shared->world && status == MMOE_OK; r++) {
         if (r != shared->rank) {
             status = map_peer(gpu, shared, r, offered);

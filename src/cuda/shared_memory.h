@@ -25,8 +25,10 @@ mmoe_status mm_shared_make(const struct mm_gpu *gpu, struct mm_shared_memory *sh
 /* By the bus id of the GPU. The caller owns the descriptor; a rank without peers has none. */
 mmoe_status mm_shared_offer(const struct mm_gpu *gpu, const struct mm_shared_memory *shared, struct mm_offer *offer);
 
-/* Maps the blocks of all peers, of offered[0 .. world-1], and tries them. The offers stay the caller's. */
-mmoe_status mm_shared_join(const struct mm_gpu *gpu, struct mm_shared_memory *shared, const struct mm_offer *offered);
+/* Maps the blocks of all peers, of offered[0 .. world-1], and tries them. The offers stay the caller's. `share_gpus`:
+ * they may be blocks of one GPU. */
+mmoe_status mm_shared_join(const struct mm_gpu *gpu, struct mm_shared_memory *shared, const struct mm_offer *offered,
+                           bool share_gpus);
 
 /* Instead: takes the caller's blocks, as they are mapped. The own one must be as it was made: of zeros. */
 mmoe_status mm_shared_adopt(const struct mm_gpu *gpu, struct mm_shared_memory *shared, int rank, int world,

@@ -255,7 +255,22 @@ ANSWER(cuMemFree_v2, mm_cu_pointer pointer) {
     return MM_CUDA_SUCCESS;
 }
 
-ANSWER(cuMemAllocAsync, mm_cu_pointer *pointer, size_t bytes, mm_cu_stream stream) {
+ANSWER(cuMemPoolCreate, mm_cu_pool *pool, const struct mm_cu_pool_kind *kind) {
+    (void)kind;
+    static int any;
+    *pool = (mm_cu_pool)(void *)&any;
+    fake_made(1);
+    return MM_CUDA_SUCCESS;
+}
+
+ANSWER(cuMemPoolDestroy, mm_cu_pool pool) {
+    (void)pool;
+    fake_made(-1);
+    return MM_CUDA_SUCCESS;
+}
+
+ANSWER(cuMemAllocFromPoolAsync, mm_cu_pointer *pointer, size_t bytes, mm_cu_pool pool, mm_cu_stream stream) {
+    (void)pool;
     (void)stream;
     return cuMemAlloc_v2(pointer, bytes);
 }

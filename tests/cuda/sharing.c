@@ -24,8 +24,8 @@
 /* Every test begins with the eight GPUs, whole. */
 static int use_fleet(void **state) {
     (void)state;
-    static const char *const faults[] = {"FAKE_FAIL",        "FAKE_COARSE", "FAKE_LOSES",     "FAKE_NO_ACCESS",
-                                         "FAKE_HIDES_PEERS", "LOCAL_RANK",  "FAKE_NO_ATOMICS"};
+    static const char *const faults[] = {"FAKE_FAIL",        "FAKE_COARSE", "FAKE_LOSES",      "FAKE_NO_ACCESS",
+                                         "FAKE_HIDES_PEERS", "LOCAL_RANK",  "FAKE_NO_ATOMICS", "MEGAMOE_SHARE_GPUS"};
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         unsetenv(faults[i]);
     fake_use("fleet");
@@ -86,6 +86,8 @@ static void expect_zeros(struct rig_rank *rank, const mmoe_group *group) {
 
 struct meeting {
     struct crew crew;
+    int gpu[8]; /* that the ranks take, in turn */
+    int gpus;
     pthread_barrier_t barrier;
 };
 
@@ -96,7 +98,8 @@ static void share(struct rig_rank *rank, void *context) {
     const int descriptors = open_descriptors();
     mmoe_group *group;
     RIG_OK(rank, crew_join(&meeting->crew, rank->rank, &group));
-    RIG_EXPECT(rank, mmoe_group_device(group) == rank->rank, "on GPU %d", mmoe_group_device(group));
+    RIG_EXPECT(rank, mmoe_group_device(group) == meeting->gpu[rank->rank % meeting->gpus], "on GPU %d",
+               mmoe_group_device(group));
     expect_zeros(rank, group);
     pthread_barrier_wait(&meeting->barrier);
     for (int owner = 0; owner < rank->world; owner++)
@@ -122,9 +125,11 @@ static void make_barrier(struct meeting *meeting) {
     pthread_barrierattr_destroy(&attributes);
 }
 
-static void run_sharing(int world, enum rig_kind kind) {
+static void run_sharing_of(const int *gpu, int gpus, int world, enum rig_kind kind) {
     struct meeting *meeting = rig_shared(sizeof *meeting);
     meeting->crew = crew_on(world, kind);
+    memcpy(meeting->gpu, gpu, (size_t)gpus * sizeof *gpu);
+    meeting->gpus = gpus;
     make_barrier(meeting);
     const int descriptors = open_descriptors();
     crew_run(&meeting->crew, share, meeting);
@@ -132,6 +137,11 @@ static void run_sharing(int world, enum rig_kind kind) {
     assert_int_equal(fake_living(), 0);
     pthread_barrier_destroy(&meeting->barrier);
     rig_shared_free(meeting);
+}
+
+static void run_sharing(int world, enum rig_kind kind) {
+    static const int fleet[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    run_sharing_of(fleet, 8, world, kind);
 }
 
 static void threads_and_processes(void **state) {
@@ -351,6 +361,20 @@ static void two_ranks_on_one_gpu(void **state) {
     processes_fail(&one_choice);
 }
 
+/* Where it is asked for, and only of processes. */
+static void ranks_that_share_gpus(void **state) {
+    (void)state;
+    const struct fault too_many_threads = {"", "", MMOE_UNSUPPORTED, {"ranks 0 and 2 are both on GPU 0000:01:00.0"}};
+    static const int pair[] = {1, 3};
+    fake_use("pair");
+    setenv("MEGAMOE_SHARE_GPUS", "1", 1);
+    for (int world = 2; world <= 8; world *= 2)
+        run_sharing_of(pair, 2, world, RIG_PROCESSES);
+    threads_fail(&too_many_threads);
+    setenv("MEGAMOE_SHARE_GPUS", "0", 1);
+    processes_fail(&too_many_threads);
+}
+
 /* A current context is the choice of a rank that is alone in its process. */
 static void a_current_context(void **state) {
     (void)state;
@@ -494,6 +518,7 @@ int main(void) {
         cmocka_unit_test_setup(a_rank_dies_before_it_maps, use_fleet),
         cmocka_unit_test_setup(a_dead_rank_is_missed_when_a_call_begins, use_fleet),
         cmocka_unit_test_setup(two_ranks_on_one_gpu, use_fleet),
+        cmocka_unit_test_setup(ranks_that_share_gpus, use_fleet),
         cmocka_unit_test_setup(a_current_context, use_fleet),
         cmocka_unit_test_setup(local_ranks, use_fleet),
         cmocka_unit_test_setup(adopted, use_fleet),

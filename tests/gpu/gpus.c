@@ -2,7 +2,10 @@
 #include "gpus.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "rig/one_gpu.h"
 
 enum rig_kind gpus_kind;
 int gpus_most;
@@ -18,6 +21,11 @@ void gpus_two_at_small_size(void) {
     }
 }
 
+void gpus_leave(struct rig_rank *rank, int multiprocessors) {
+    const int least = rank->share != NULL ? rank->share->spare : 0;
+    rank->group->config.spare_multiprocessors = multiprocessors < least ? least : multiprocessors;
+}
+
 void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens) {
     for (int r = 0; r < world; r++)
         tokens[r] = r % 4 == 1 ? (most > 0 ? most - 1 : 0) : r % 4 == 2 ? 0 : r % 4 == 3 ? 1 : most;
@@ -28,15 +36,24 @@ static int run_as(enum rig_kind kind, const char *name, struct gpus_tests tests)
     return tests.count > 0 ? _cmocka_run_group_tests(name, tests.tests, tests.count, NULL, NULL) : 0;
 }
 
+/* Ranks that share GPUs; 0: each has its own. */
+static int ranks_that_share(void) {
+    const char *ranks = getenv("MMOE_TEST_RANKS");
+    return ranks != NULL ? atoi(ranks) : 0;
+}
+
 /* Processes come first: what this process does with the driver is of no use to forked ranks. */
 int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads) {
     enum { SKIPPED = 77, MOST = 8 };
-    const int count = rig_count_gpus();
+    const int sharing = ranks_that_share(), count = sharing > 0 ? sharing : rig_count_gpus();
     gpus_most = count < MOST ? count : MOST;
     if (gpus_most < least) {
         print_message("not run: it needs %d GPUs, and %d can be seen\n", least, gpus_most);
         return SKIPPED;
     }
+    if (sharing > 0)
+        return getenv("MEGAMOE_SHARE_GPUS") != NULL ? run_as(RIG_PROCESSES, "processes that share GPUs", threads)
+                                                    : run_as(RIG_ONE_GPU, "ranks on one GPU", threads);
     if (rig_simulated())
         print_message("not run with ranks that are processes: simulated GPUs lie in one process\n");
     else if (run_as(RIG_PROCESSES, "processes", processes) != 0)

@@ -1,5 +1,7 @@
 /* Shared by the tests of the layer over several GPUs, a rank on each: real ones, or as many simulated ones as
- * MEGAMOE_SIM_DEVICES says. MMOE_TEST_BACKEND is "cuda". */
+ * MEGAMOE_SIM_DEVICES says. Or, with MMOE_TEST_RANKS, over at most so many ranks that share GPUs: with
+ * MEGAMOE_SHARE_GPUS processes that the GPUs run in turn, else threads on one GPU at the same time (rig/one_gpu.h).
+ * MMOE_TEST_BACKEND is "cuda". */
 #ifndef GPU_GPUS_H
 #define GPU_GPUS_H
 
@@ -15,7 +17,8 @@ struct gpus_tests {
 };
 
 /* Runs the first tests with ranks that are processes, then the others with ranks that are threads. Simulated GPUs lie
- * in one process. The result of main(): 77, "skipped", where there are fewer GPUs than `least`. */
+ * in one process; ranks that share GPUs run the others. The result of main(): 77, "skipped", where there are fewer
+ * GPUs than `least`. */
 int gpus_main(int least, struct gpus_tests processes, struct gpus_tests threads);
 
 #define GPUS_TESTS(array) ((struct gpus_tests){array, sizeof(array) / sizeof *(array)})
@@ -25,6 +28,10 @@ int gpus_least(void);
 
 /* Ends the running test, and says so, on more than two GPUs at reduced size. */
 void gpus_two_at_small_size(void);
+
+/* Leaves so many multiprocessors to others from the rank's next call on; where ranks share a GPU, as many as it has to.
+ */
+void gpus_leave(struct rig_rank *rank, int multiprocessors);
 
 /* T of each rank: `most`, one less, none at all, one, and so on. */
 void gpus_uneven_tokens(int world, int64_t most, int64_t *tokens);

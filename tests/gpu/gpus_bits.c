@@ -27,7 +27,7 @@ static void repeat_body(struct rig_rank *rank, void *context) {
     RIG_OK(rank, mmoe_layer_create(rank->group, &repeat->again->layer, &layer));
     RIG_OK(rank, mmoe_saved_create(layer, MMOE_KEEP_ROWS, &saved));
     for (int run = 0; run < repeat->runs; run++) {
-        rank->group->config.spare_multiprocessors = (13 * run + 5 * rank->rank) % multiprocessors;
+        gpus_leave(rank, (13 * run + 5 * rank->rank) % multiprocessors);
         if (!rig_step(rank, layer, saved, repeat->again, &keep_rows, run % 2 ? 0x7f : 0xff))
             return;
         RIG_EXPECT(rank, rig_rank_same_bits(rank, repeat->first, repeat->again), "other bits in run %d", run);

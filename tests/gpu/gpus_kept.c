@@ -68,8 +68,10 @@ static void kept_body(struct rig_rank *rank, void *context) {
         const size_t x_bytes = (size_t)(plan->padded_rows * batch->layer.hidden) * sizeof(uint16_t);
         const size_t products_bytes = (size_t)(plan->padded_rows * 2 * batch->layer.intermediate) * sizeof(uint16_t);
         uint16_t *x = malloc(x_bytes + 1), *gate_up = malloc(products_bytes + 1);
-        RIG_OK(rank, mmoe_device_read(rank->group, x, mm_at(kept->x.address), x_bytes));
-        RIG_OK(rank, mmoe_device_read(rank->group, gate_up, mm_at(kept->gate_up.address), products_bytes));
+        RIG_EXPECT(rank,
+                   rig_fetch(rank, x, mm_at(kept->x.address), x_bytes) &&
+                       rig_fetch(rank, gate_up, mm_at(kept->gate_up.address), products_bytes),
+                   "not fetched");
         expect_kept(rank, batch, plan, x, gate_up);
         free(x);
         free(gate_up);

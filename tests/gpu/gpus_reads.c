@@ -45,9 +45,10 @@ static mm_cu_result count_allocation(mm_cu_pointer *pointer, size_t bytes) {
     return real.cuMemAlloc(pointer, bytes);
 }
 
-static mm_cu_result count_queued_allocation(mm_cu_pointer *pointer, size_t bytes, mm_cu_stream stream) {
+static mm_cu_result count_queued_allocation(mm_cu_pointer *pointer, size_t bytes, mm_cu_pool pool,
+                                            mm_cu_stream stream) {
     counted.allocations++;
-    return real.cuMemAllocAsync(pointer, bytes, stream);
+    return real.cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
 }
 
 static mm_cu_result count_pinned_allocation(void **pointer, size_t bytes, unsigned flags) {
@@ -63,7 +64,7 @@ static void count_all_of(const mmoe_group *group) {
     driver->cuEventSynchronize = count_event_wait;
     driver->cuEventQuery = count_look;
     driver->cuMemAlloc = count_allocation;
-    driver->cuMemAllocAsync = count_queued_allocation;
+    driver->cuMemAllocFromPoolAsync = count_queued_allocation;
     driver->cuMemHostAlloc = count_pinned_allocation;
 }
 

@@ -52,8 +52,7 @@ static void pause_now_and_then(struct rig_random *random) {
 static bool make_call(struct rig_rank *rank, struct own *own, int batch, bool backward) {
     struct ready *ready = &own->ready[batch];
     pause_now_and_then(&own->draws.own);
-    rank->group->config.spare_multiprocessors =
-        (int32_t)rig_below(&own->draws.own, gpu_of(rank)->device.multiprocessors);
+    gpus_leave(rank, (int)rig_below(&own->draws.own, gpu_of(rank)->device.multiprocessors));
     const mmoe_status status = backward ? mmoe_backward(layer_of(own, batch), &ready->call.backward)
                                         : mmoe_forward(layer_of(own, batch), &ready->call.forward);
     RIG_TRY(rank, status == MMOE_OK, "call %d: %s: %s", own->made, mmoe_status_name(status), mmoe_last_error());

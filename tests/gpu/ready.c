@@ -96,19 +96,16 @@ void ready_free(struct rig_rank *rank, struct ready *ready) {
 bool ready_poison(struct rig_rank *rank, const struct ready *ready) {
     for (int i = 0; i < RIG_OPERANDS; i++) {
         const struct rig_tensor *tensor = &ready->call.tensor[i];
-        if (ready->expected[i] != NULL)
-            RIG_TRY(rank,
-                    mmoe_device_write(rank->group, ready->placed.memory[i], tensor->snapshot, tensor->bytes) == MMOE_OK,
-                    "%s", mmoe_last_error());
+        if (ready->expected[i] != NULL && !rig_send(rank, ready->placed.memory[i], tensor->snapshot, tensor->bytes))
+            return false;
     }
     return true;
 }
 
 static bool compare_output(struct rig_rank *rank, struct ready *ready, int operand, int number) {
     struct rig_tensor *tensor = &ready->call.tensor[operand];
-    RIG_TRY(rank,
-            mmoe_device_read(rank->group, tensor->memory, ready->placed.memory[operand], tensor->bytes) == MMOE_OK,
-            "%s", mmoe_last_error());
+    if (!rig_fetch(rank, tensor->memory, ready->placed.memory[operand], tensor->bytes))
+        return false;
     RIG_TRY(rank, rig_tensor_take(tensor, ready->found), "call %d wrote outside of %s", number, names[operand]);
     RIG_TRY(rank, memcmp(ready->found, ready->expected[operand], bytes_of(tensor)) == 0,
             "%s of call %d is not the expected one", names[operand], number);

@@ -14,16 +14,43 @@
 #include <cmocka.h>
 
 #include "cuda/state.h"
+#include "rig/one_gpu.h"
 
 static bool on_device(const struct rig_rank *rank) {
     return mmoe_group_device(rank->group) >= 0;
 }
 
-static bool place_memory(struct rig_rank *rank, const struct rig_tensor *tensor, void **memory) {
-    RIG_TRY(rank, mmoe_device_alloc(rank->group, tensor->bytes, memory) == MMOE_OK, "no memory: %s", mmoe_last_error());
-    RIG_TRY(rank, mmoe_device_write(rank->group, *memory, tensor->memory, tensor->bytes) == MMOE_OK, "can't copy: %s",
-            mmoe_last_error());
+bool rig_send(struct rig_rank *rank, void *to, const void *from, size_t bytes) {
+    const mmoe_status status = rank->share != NULL ? rig_share_write(rank->share, to, from, bytes)
+                                                   : mmoe_device_write(rank->group, to, from, bytes);
+    RIG_TRY(rank, status == MMOE_OK, "can't copy: %s", mmoe_last_error());
     return true;
+}
+
+bool rig_fetch(struct rig_rank *rank, void *to, const void *from, size_t bytes) {
+    const mmoe_status status = rank->share != NULL ? rig_share_read(rank->share, to, from, bytes)
+                                                   : mmoe_device_read(rank->group, to, from, bytes);
+    RIG_TRY(rank, status == MMOE_OK, "can't copy back: %s", mmoe_last_error());
+    return true;
+}
+
+static bool allocate(struct rig_rank *rank, size_t bytes, void **memory) {
+    if (rank->share != NULL) {
+        *memory = rig_share_take(rank->share, bytes);
+        RIG_TRY(rank, *memory != NULL, "a rank's share of the GPU has no %zu bytes left", bytes);
+        return true;
+    }
+    RIG_TRY(rank, mmoe_device_alloc(rank->group, bytes, memory) == MMOE_OK, "no memory: %s", mmoe_last_error());
+    return true;
+}
+
+static bool place_memory(struct rig_rank *rank, const struct rig_tensor *tensor, void **memory) {
+    return allocate(rank, tensor->bytes, memory) && rig_send(rank, *memory, tensor->memory, tensor->bytes);
+}
+
+/* The only backend that has a device. */
+static struct mm_cuda_group *cuda_of(const struct rig_rank *rank) {
+    return rank->group->backend_state;
 }
 
 /* Where a host address inside the tensor's memory lies on the device. */
@@ -84,43 +111,42 @@ bool rig_call_place(struct rig_rank *rank, struct rig_call *call, struct rig_pla
 bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct rig_placed *placed) {
     for (int i = 0; i < RIG_OPERANDS; i++) {
         struct rig_tensor *tensor = &call->tensor[i];
-        if (placed->memory[i])
-            RIG_TRY(rank, mmoe_device_read(rank->group, tensor->memory, placed->memory[i], tensor->bytes) == MMOE_OK,
-                    "can't copy back: %s", mmoe_last_error());
+        if (placed->memory[i] && !rig_fetch(rank, tensor->memory, placed->memory[i], tensor->bytes))
+            return false;
     }
     return true;
 }
 
 void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed) {
     for (int i = 0; i < RIG_OPERANDS; i++) {
-        mmoe_device_free(rank->group, &placed->memory[i]);
+        if (rank->share == NULL)
+            mmoe_device_free(rank->group, &placed->memory[i]);
+        else if (placed->memory[i] != NULL)
+            rig_share_give(rank->share);
         free(placed->experts[i]);
     }
 }
 
 /* ---- Poison ---- */
 
-/* The only backend that has a device. */
-static struct mm_cuda_group *cuda_of(const struct rig_rank *rank) {
-    return rank->group->backend_state;
-}
-
-static mmoe_status fill(const struct mm_gpu *gpu, const struct mm_device_buffer *buffers, size_t count, int value) {
+static mmoe_status fill(const struct rig_rank *rank, const struct mm_device_buffer *buffers, size_t count, int value) {
+    const struct mm_gpu *gpu = &cuda_of(rank)->gpu;
+    const mm_cu_stream stream = rank->share != NULL ? rank->share->stream : NULL;
     mmoe_status status = mm_gpu_enter(gpu);
     if (status != MMOE_OK)
         return status;
     for (size_t i = 0; i < count && status == MMOE_OK; i++)
         if (buffers[i].bytes > 0)
             status = MM_CU(&gpu->driver, cuMemsetD8Async, "poisoning", buffers[i].address, (unsigned char)value,
-                           buffers[i].bytes, NULL);
+                           buffers[i].bytes, stream);
     if (status == MMOE_OK)
-        status = MM_CU(&gpu->driver, cuStreamSynchronize, "poisoning", NULL);
+        status = MM_CU(&gpu->driver, cuStreamSynchronize, "poisoning", stream);
     mm_gpu_leave(gpu);
     return status;
 }
 
 static bool poison_buffers(struct rig_rank *rank, const struct mm_device_buffer *buffers, size_t count, int poison) {
-    RIG_TRY(rank, fill(&cuda_of(rank)->gpu, buffers, count, poison) == MMOE_OK, "can't poison: %s", mmoe_last_error());
+    RIG_TRY(rank, fill(rank, buffers, count, poison) == MMOE_OK, "can't poison: %s", mmoe_last_error());
     return true;
 }
 
@@ -190,14 +216,14 @@ bool rig_simulated(void) {
 }
 
 /* A context of a simulated driver costs nothing, and it waits for whoever holds one. */
-void rig_hold_devices(int ranks) {
+void rig_hold_devices(const char *backend, int ranks) {
     static int held;
-    if (held >= ranks || strcmp(rig_backend(), "cpu") == 0 || rig_simulated())
+    if (held >= ranks || strcmp(backend, "cpu") == 0 || rig_simulated())
         return;
     mmoe_group *groups[MMOE_MAX_WORLD];
     mmoe_group_config config = mmoe_group_config_default();
     config.max_hidden = config.max_top_k = config.max_experts = 1;
-    config.backend = rig_backend();
+    config.backend = backend;
     if (mmoe_group_create_threads(&config, ranks, groups) == MMOE_OK) /* else the test's own group will say why */
         held = ranks;
 }

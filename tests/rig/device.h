@@ -16,6 +16,10 @@ bool rig_call_place(struct rig_rank *rank, struct rig_call *call, struct rig_pla
 /* Copies them back to where rig_call_take_... look. */
 bool rig_call_fetch(struct rig_rank *rank, struct rig_call *call, const struct rig_placed *placed);
 
+/* Copies to the device, and from it what calls have written on the stream that rig_call_make gives them. */
+bool rig_send(struct rig_rank *rank, void *to, const void *from, size_t bytes);
+bool rig_fetch(struct rig_rank *rank, void *to, const void *from, size_t bytes);
+
 void rig_placed_free(struct rig_rank *rank, struct rig_placed *placed);
 
 /* Fills with bytes `poison` what a rank's device has for the data of calls: at first all that the ranks share of it,
@@ -35,7 +39,8 @@ void rig_need_gpus(int count);
 /* Whether the GPUs are simulated ones: their driver is named by the environment. */
 bool rig_simulated(void);
 
-/* Keeps the contexts of as many ranks' devices, which take long to make, from now to the end of the program. */
-void rig_hold_devices(int ranks);
+/* Keeps the contexts of as many ranks' devices of a backend, which take long to make, from now to the end of the
+ * program. */
+void rig_hold_devices(const char *backend, int ranks);
 
 #endif

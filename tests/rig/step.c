@@ -8,6 +8,7 @@
 #include "base/bf16.h"
 #include "rig/compare.h"
 #include "rig/device.h"
+#include "rig/one_gpu.h"
 
 /* ---- Operands */
 
@@ -191,6 +192,8 @@ struct rig_call rig_call_make(const struct rig_rank *rank, const struct rig_batc
     if (!options->forward_only)
         make_backward(&call, batch, rank->rank, poison);
     call.forward.saved = call.backward.saved = saved;
+    if (rank->share != NULL)
+        call.forward.stream = call.backward.stream = rank->share->stream;
     return call;
 }
 

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "rig/allocation.h"
 #include "rig/device.h"
+#include "rig/one_gpu.h"
 
 #define DEFAULT_SECONDS 60
 #define SHARED_HEADER 128
@@ -173,14 +174,13 @@ static mmoe_status make_threads(const struct rig_world *world, mmoe_group **grou
                              : mm_group_make_threads(&world->config, world->world, backend, &world->hook, groups);
 }
 
-static void run_threads(struct stage *stage) {
+/* With the group and share of each rank. */
+static void run_in_threads(struct stage *stage, mmoe_group **groups, struct rig_share **shares) {
     const struct rig_world *world = stage->world;
-    mmoe_group *groups[MMOE_MAX_WORLD];
-    if (make_threads(world, groups) != MMOE_OK)
-        fail_msg("no group of %d threads: %s", world->world, mmoe_last_error());
     struct thread threads[MMOE_MAX_WORLD];
     for (int r = 0; r < world->world; r++) {
         stage->rank[r].group = groups[r];
+        stage->rank[r].share = shares[r];
         threads[r] = (struct thread){.stage = stage, .rank = &stage->rank[r]};
         assert_int_equal(pthread_create(&threads[r].id, NULL, thread_main, &threads[r]), 0);
     }
@@ -195,6 +195,27 @@ static void run_threads(struct stage *stage) {
         }
     if (hung) /* a thread can't be taken away: the whole program ends */
         _exit(1);
+}
+
+static void run_threads(struct stage *stage) {
+    const struct rig_world *world = stage->world;
+    mmoe_group *groups[MMOE_MAX_WORLD];
+    struct rig_share *shares[MMOE_MAX_WORLD] = {NULL};
+    rig_hold_devices(world->config.backend, world->world);
+    if (make_threads(world, groups) != MMOE_OK)
+        fail_msg("no group of %d threads: %s", world->world, mmoe_last_error());
+    run_in_threads(stage, groups, shares);
+}
+
+static void run_on_one_gpu(struct stage *stage) {
+    mmoe_group *groups[MMOE_MAX_WORLD];
+    struct rig_share *shares[MMOE_MAX_WORLD];
+    rig_hold_devices(stage->world->config.backend, 1);
+    struct rig_one_gpu *one = rig_one_gpu_open(stage->world, groups, shares);
+    if (one == NULL)
+        fail_msg("no group of %d ranks on one GPU: %s", stage->world->world, mmoe_last_error());
+    run_in_threads(stage, groups, shares);
+    rig_one_gpu_close(one);
 }
 
 /* ---- Ranks as processes */
@@ -272,11 +293,11 @@ static void run_processes(struct stage *stage) {
 
 void rig_world_run(const struct rig_world *world, rig_body body, void *context) {
     struct stage *stage = stage_make(world, body, context);
-    if (world->kind == RIG_THREADS) {
-        rig_hold_devices(world->world);
-        run_threads(stage);
-    } else {
+    if (world->kind == RIG_PROCESSES)
         run_processes(stage);
-    }
+    else if (world->kind == RIG_ONE_GPU && world->world > 1 && strcmp(world->config.backend, "cpu") != 0)
+        run_on_one_gpu(stage);
+    else
+        run_threads(stage);
     stage_end(stage);
 }

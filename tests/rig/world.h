@@ -11,7 +11,9 @@
 #include "group/group.h"
 #include "rig/random.h"
 
-enum rig_kind { RIG_THREADS, RIG_PROCESSES };
+enum rig_kind { RIG_THREADS, RIG_PROCESSES, RIG_ONE_GPU /* threads that share it, see one_gpu.h */ };
+
+struct rig_share;
 
 #define RIG_NO_VICTIM (-1)
 
@@ -28,6 +30,7 @@ struct rig_world {
 struct rig_rank {
     int rank, world;
     mmoe_group *group;
+    struct rig_share *share; /* of a GPU that the ranks share; NULL: they don't */
     bool failed;
     char failure[640];
 };

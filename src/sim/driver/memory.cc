@@ -104,10 +104,23 @@ SIM_DRIVER_API cuMemFree_v2(mm_cu_pointer address) {
     return the_gpus() ? release(pointer_of(address)) : MM_CUDA_ERROR_NOT_INITIALIZED;
 }
 
+/* All there is to a pool is the device. */
+SIM_DRIVER_API cuMemPoolCreate(mm_cu_pool *pool, const mm_cu_pool_kind *kind) {
+    if (!the_gpus() || kind->type != MM_CU_MEMORY_PINNED || kind->location.type != MM_CU_LOCATION_DEVICE)
+        return MM_CUDA_ERROR_INVALID_VALUE;
+    *pool = reinterpret_cast<mm_cu_pool>(new int(kind->location.id));
+    return MM_CUDA_SUCCESS;
+}
+
+SIM_DRIVER_API cuMemPoolDestroy(mm_cu_pool pool) {
+    delete reinterpret_cast<int *>(pool);
+    return MM_CUDA_SUCCESS;
+}
+
 /* Memory that is made in a stream is there at once. */
-SIM_DRIVER_API cuMemAllocAsync(mm_cu_pointer *address, size_t bytes, mm_cu_stream handle) {
+SIM_DRIVER_API cuMemAllocFromPoolAsync(mm_cu_pointer *address, size_t bytes, mm_cu_pool pool, mm_cu_stream handle) {
     sim::stream s;
-    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s))
+    if (!the_gpus() || !stream_of(*the_gpus(), handle, &s) || *reinterpret_cast<int *>(pool) != device_of(handle))
         return MM_CUDA_ERROR_INVALID_CONTEXT;
     auto held = the_gpus()->lock();
     if (is_captured(handle))

@@ -63,12 +63,13 @@ def test_experts_over_ranks_learn_as_those_of_one(trained):
     assert refusals(ours[SHARED], [ours[OURS]], stock) == {}
 
 
+# Lost tokens change the loss and the gradients by little: which of them leaves the noise first is the model's matter.
 @pytest.mark.parametrize(("fault", "shown_by"), [
-    ("gradient of down_proj nine tenths", "gradient of down_proj"),
-    ("no gradient of router weights", "gradient of mlp.gate"),
-    ("no gradient of tokens", "loss"),
-    ("every 31st token without its experts", "gradient of down_proj"),
+    ("gradient of down_proj nine tenths", {"gradient of down_proj"}),
+    ("no gradient of router weights", {"gradient of mlp.gate"}),
+    ("no gradient of tokens", {"loss"}),
+    ("every 31st token without its experts", {"loss", "gradient of down_proj"}),
 ])
 def test_a_planted_fault_is_refused(trained, faulty, fault, shown_by):
     stock, _ = trained
-    assert shown_by in {name for name, _, _ in refusals(faulty[fault], stock.values(), stock)}
+    assert shown_by & {name for name, _, _ in refusals(faulty[fault], stock.values(), stock)}
