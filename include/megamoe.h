@@ -337,7 +337,7 @@ MMOE_API mmoe_status mmoe_saved_create(mmoe_layer *layer, mmoe_keep keep, mmoe_s
 MMOE_API void mmoe_saved_destroy(mmoe_saved **saved);
 
 /* The plan of the last successful forward into `saved`; NULL when there is none. Owned by `saved`. On a device this
- * waits for the calls that have been made. */
+ * waits for the calls that have been made; of a forward that failed after it had returned the plan is empty. */
 MMOE_API const mmoe_plan *mmoe_saved_plan(const mmoe_saved *saved);
 
 /* ---- Forward and backward ----------------------------------------------------------------------- */
