@@ -3,13 +3,13 @@
  *     conformance_sim [SEEDS [NAME]]
  *
  * NAME: only cases whose names contain it. Ends with a table and the number of schedules that were tried. */
-#include <cstdlib>
 #include <set>
 
 #include <dlfcn.h>
 
 #include "machine.h"
 #include "report.h"
+#include "sim/seeds.h"
 #include "sim/sim.h"
 
 using namespace conformance;
@@ -76,9 +76,7 @@ sim::options options_for(const test_case &c, uint64_t seed) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const uint64_t usual = scale != nullptr && std::string(scale) == "small" ? 2 : 16;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : usual;
+    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 16);
     const std::string wanted = count > 2 ? arguments[2] : "";
     const case_list cases = all_cases();
     std::vector<outcome> outcomes(cases.size());

@@ -19,6 +19,7 @@
 
 #include "fault_case.h"
 #include "plant.h"
+#include "sim/seeds.h"
 
 using namespace faults;
 
@@ -212,9 +213,7 @@ int main(int count, char **arguments) {
         return 2;
     }
     const places where(arguments[1]);
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const uint64_t usual = scale != nullptr && std::string(scale) == "small" ? 12 : 24;
-    const uint64_t seeds = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : usual;
+    const uint64_t seeds = argument_or(count, arguments, 2, at_small_size() ? 12 : 24);
     schedule_set schedules;
     size_t proved = 0, tried = 0;
     for (const fault_case &c : all_faults())

@@ -5,13 +5,13 @@
  *     fused_calls [SCHEDULES [FIRST_SEED]] */
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
 
 #include "group.h"
 #include "kernels/tile_shape.h"
+#include "sim/seeds.h"
 
 namespace {
 
@@ -274,10 +274,8 @@ bool passes(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 2 : 8;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 8);
+    const uint64_t first = argument_or(count, arguments, 2, 1);
     std::set<uint64_t> schedules;
     unsigned failed = 0;
     /* A row in two pieces, the second one short; K of more than a warp's lanes; more blocks than the lag of the tasks.

@@ -5,12 +5,12 @@
  *     fused_grouped [SCHEDULES [FIRST_SEED]] */
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "group.h"
 #include "kernels/tile_shape.h"
+#include "sim/seeds.h"
 
 namespace {
 
@@ -218,10 +218,9 @@ bool extremes_pass(bool small) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 4 : 8;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const bool small = at_small_size();
+    const uint64_t seeds = argument_or(count, arguments, 1, small ? 4 : 8);
+    const uint64_t first = argument_or(count, arguments, 2, 1);
     unsigned failed = !extremes_pass(small);
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         rig_random random = rig_seed(seed);

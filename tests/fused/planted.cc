@@ -3,11 +3,11 @@
  *
  *     fused_planted [SCHEDULES [FIRST_SEED]] */
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "group.h"
+#include "sim/seeds.h"
 
 namespace {
 
@@ -170,8 +170,8 @@ bool is_found(planted_in where, const fault_case &planted, uint64_t seeds, uint6
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 2;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const uint64_t seeds = argument_or(count, arguments, 1, 2);
+    const uint64_t first = argument_or(count, arguments, 2, 1);
     unsigned failed = 0, faults = 0;
     for (const fault_list &list : all_faults())
         for (const fault_case &planted : list.cases) {

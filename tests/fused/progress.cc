@@ -4,7 +4,6 @@
  *
  *     fused_progress [SCHEDULES [FIRST_SEED]] */
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "group.h"
 #include "hold.h"
 #include "kernels/tile_shape.h"
+#include "sim/seeds.h"
 
 extern "C" void hold(const hold_params &p);
 
@@ -181,10 +181,8 @@ std::string many_calls_end(unsigned world, uint64_t seed) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 1 : 6;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 1 : 6);
+    const uint64_t first = argument_or(count, arguments, 2, 1);
     const struct {
         const char *name;
         std::string (*hold)(unsigned world, uint64_t seed);

@@ -1,7 +1,7 @@
 /* Stories; see story.h. */
 #include "story.h"
+#include "sim/seeds.h"
 
-#include <cstdlib>
 #include <cstring>
 
 std::string text(const char *format, ...) {
@@ -23,10 +23,8 @@ static bool holds(const named_story &what, unsigned world, uint64_t seed, std::s
 }
 
 int tell_all(const std::vector<named_story> &stories, uint64_t seeds, int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 1 : seeds;
-    const uint64_t first = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1;
+    seeds = argument_or(count, arguments, 1, at_small_size() ? 1 : seeds);
+    const uint64_t first = argument_or(count, arguments, 2, 1);
     static const unsigned worlds[] = {2, 4, 1, 2, 3, 2};
     std::set<uint64_t> schedules;
     unsigned failed = 0;

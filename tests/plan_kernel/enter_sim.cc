@@ -10,6 +10,7 @@
 
 #include "kernels/enter_params.h"
 #include "rig/random.h"
+#include "sim/seeds.h"
 #include "sim/sim.h"
 
 extern "C" void mm_call_copy(const copy_params &p);
@@ -293,8 +294,7 @@ std::string three_calls(uint64_t seed) {
 } // namespace
 
 int main() {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const uint64_t seeds = scale != nullptr && std::strcmp(scale, "small") == 0 ? 20 : 300;
+    const uint64_t seeds = at_small_size() ? 20 : 300;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++) {
         const std::string fault = three_calls(seed);

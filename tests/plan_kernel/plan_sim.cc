@@ -1,12 +1,12 @@
 /* The routing plan kernels in the simulator, against the host's plan. */
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "device_plan.h"
 #include "kernels/enter_params.h"
+#include "sim/seeds.h"
 #include "sim/sim.h"
 
 extern "C" void mm_call_enter(const enter_params &p);
@@ -137,8 +137,7 @@ bool largest_shapes(int experts, int top_k) {
 } // namespace
 
 int main() {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
+    const bool small = at_small_size();
     const uint64_t seeds = small ? 40 : 600;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++)

@@ -5,7 +5,6 @@
  *     sim_dgate_up [SEEDS] */
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -16,6 +15,7 @@
 #include "kernels/gemm_params.h"
 #include "kernels/isa.cuh"
 #include "kernels/tile.cuh"
+#include "seeds.h"
 #include "sim/sim.h"
 
 extern "C" void mm_dgate_up(const dgate_up_params &p);
@@ -194,9 +194,7 @@ std::string check(const results &found, const results &expected) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    const bool small = scale != nullptr && std::strcmp(scale, "small") == 0;
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : small ? 2 : 4;
+    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 4);
     std::set<uint64_t> schedules;
     unsigned failed = 0;
     for (const shape &s : SHAPES) {

@@ -14,6 +14,7 @@
 #include "kernels/gemm_params.h"
 #include "kernels/isa.cuh"
 #include "kernels/tile.cuh"
+#include "seeds.h"
 #include "sim/sim.h"
 
 extern "C" void mm_down(const down_params &p);
@@ -142,7 +143,7 @@ bool on_eight_devices(const tensors &t) {
 }
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 12;
+    const uint64_t seeds = argument_or(count, arguments, 1, 12);
     const tensors t = make_tensors();
     std::set<uint64_t> schedules;
     unsigned failed = 0;

@@ -2,13 +2,13 @@
  *
  *     sim_machine [SEEDS] */
 #include <chrono>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "check.h"
 #include "kernels.h"
+#include "seeds.h"
 #include "sim/sim.h"
 
 extern "C" {
@@ -366,7 +366,7 @@ uint64_t atomics_stay_their_devices(uint64_t steps) {
 }
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 24;
+    const uint64_t seeds = argument_or(count, arguments, 1, 24);
     same_seed_same_run(seeds);
     runs_in_slices(seeds);
     eight_devices(seeds / 4 + 1);

@@ -1,0 +1,19 @@
+/* How much a test of the simulator tries: what its arguments say, or what fits the size of the tests. */
+#ifndef TESTS_SIM_SEEDS_H
+#define TESTS_SIM_SEEDS_H
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+static inline bool at_small_size(void) {
+    const char *scale = std::getenv("MMOE_TEST_SCALE");
+    return scale != nullptr && std::strcmp(scale, "small") == 0;
+}
+
+/* Argument `place`, a number; `usual` where there is none. */
+static inline uint64_t argument_or(int count, char **arguments, int place, uint64_t usual) {
+    return count > place ? std::strtoull(arguments[place], nullptr, 10) : usual;
+}
+
+#endif
