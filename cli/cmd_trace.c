@@ -1,11 +1,13 @@
 /* megamoe trace: a forward and a backward on GPUs, recorded: a timeline as JSON and as a picture, and what was waited
  * for. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "commands.h"
 #include "message.h"
 #include "output.h"
 #include "table.h"
+#include "trace_account.h"
 #include "trace_json.h"
 #include "trace_record.h"
 #include "trace_svg.h"
@@ -87,54 +89,26 @@ static void trace_rank(struct rank *rank, void *context) {
 
 /* ---- Telling ---- */
 
-/* What a multiprocessor did in a call, on average. */
-struct account {
-    double kernels, multiply, stage, sum;         /* at work */
-    double stages, room, tasks, results, nothing; /* consumers and finishers that wait */
-    double rows, inner, tokens;                   /* the loader and the fetcher that wait meanwhile */
-};
-
-static struct account account_of(const struct trace_call *call) {
-    const double *consumer = call->spent[MMOE_TRACE_CONSUMER], *waits = call->waited[MMOE_TRACE_CONSUMER];
-    const double *finisher = call->spent[MMOE_TRACE_FINISHER], *loader = call->spent[MMOE_TRACE_LOADER];
-    struct account account = {
-        .kernels = trace_length_us(&call->trace),
-        .multiply = trace_multiplying_us(call),
-        .sum = trace_total(consumer, MMOE_TRACE_COPY_DW, MMOE_TRACE_SUM) +
-               trace_total(finisher, MMOE_TRACE_COPY_DW, MMOE_TRACE_SUM),
-        .stages = trace_total(waits, MMOE_TRACE_MULTIPLY_GATE_UP, MMOE_TRACE_MULTIPLY_WGRAD),
-        .room = trace_total(waits, MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_DIFFERENTIATE),
-        .tasks = consumer[MMOE_TRACE_AWAIT_TASK],
-        .results = consumer[MMOE_TRACE_AWAIT_RESULTS] + finisher[MMOE_TRACE_AWAIT_RESULTS],
-        .rows = loader[MMOE_TRACE_AWAIT_ROWS],
-        .inner = trace_total(loader, MMOE_TRACE_AWAIT_H, MMOE_TRACE_AWAIT_GRADIENTS),
-        .tokens = call->spent[MMOE_TRACE_FETCHER][MMOE_TRACE_AWAIT_TOKENS],
-    };
-    account.stage = trace_total(consumer, MMOE_TRACE_STAGE_GATE_UP, MMOE_TRACE_DIFFERENTIATE) - account.room;
-    account.nothing =
-        account.kernels - trace_total(consumer, 0, MMOE_TRACE_SUM) - trace_total(finisher, 0, MMOE_TRACE_SUM);
-    return account;
-}
-
 static void add_line(struct table *table, int rank, enum trace_pass pass, const struct trace_call *call) {
-    const struct account us = account_of(call);
-    const double columns[] = {us.kernels, us.multiply, us.stage,   us.sum,  us.stages, us.room,
-                              us.tasks,   us.results,  us.nothing, us.rows, us.inner,  us.tokens};
+    double us[TRACE_ACCOUNTS];
     char text[24];
+    trace_account_of(call, us);
     table_cell(table, "%d", rank);
     table_cell(table, "%s", trace_pass_name[pass]);
-    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
-        table_cell(table, "%.1f", columns[i]);
+    for (int i = 0; i < TRACE_ACCOUNTS; i++)
+        table_cell(table, "%.1f", us[i]);
     table_cell(table, "%s", record_bytes_text((double)call->bytes_pulled, text));
     table_cell(table, "%s", record_bytes_text((double)call->bytes_pushed, text));
     table_cell(table, "%lld", (long long)call->trace.lost);
 }
 
 static void print_table(const struct traces *traces) {
-    static const char *const headings[] = {"rank",   "call",   "kernels", "multiply", "stage",   "sum",
-                                           "stages", "room",   "tasks",   "results",  "nothing", "rows",
-                                           "inner",  "tokens", "pulled",  "pushed",   "lost",    NULL};
+    enum { BEFORE = 2 };
+    const char *headings[BEFORE + TRACE_ACCOUNTS + 4] = {"rank", "call"};
     struct table table;
+    memcpy(headings + BEFORE, trace_account_name, sizeof trace_account_name);
+    memcpy(headings + BEFORE + TRACE_ACCOUNTS, (const char *const[]){"pulled", "pushed", "lost", NULL},
+           4 * sizeof *headings);
     table_start(&table, headings);
     for (int pass = 0; pass < TRACE_PASSES; pass++)
         for (int r = 0; r < traces->problem->world && traces_have(traces, (enum trace_pass)pass); r++)

@@ -5,6 +5,7 @@
 
 #include "machine.h"
 #include "phases.h"
+#include "trace_account.h"
 
 static json_t *role_record(const double values[TRACE_KINDS]) {
     json_t *record = json_object();
@@ -21,13 +22,23 @@ static json_t *roles_record(const double values[TRACE_ROLES][TRACE_KINDS]) {
     return record;
 }
 
+static json_t *account_record(const struct trace_call *call) {
+    json_t *record = json_object();
+    double us[TRACE_ACCOUNTS];
+    trace_account_of(call, us);
+    for (int i = 0; i < TRACE_ACCOUNTS; i++)
+        json_object_set_new(record, trace_account_name[i], record_real(us[i]));
+    return record;
+}
+
 static json_t *call_record(const struct traces *traces, const struct trace_call *call) {
     const mmoe_trace *trace = &call->trace;
-    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:I, s:I, s:o, s:o}", "multiprocessors", (int)trace->multiprocessors,
-                     "events", (json_int_t)trace->count, "lost", (json_int_t)trace->lost, "begin_us",
-                     trace_us(traces, trace->begin_ns), "end_us", trace_us(traces, trace->end_ns), "bytes_pulled",
-                     (json_int_t)call->bytes_pulled, "bytes_pushed", (json_int_t)call->bytes_pushed, "spent_us",
-                     roles_record(call->spent), "waited_us", roles_record(call->waited));
+    return json_pack("{s:i, s:I, s:I, s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "multiprocessors",
+                     (int)trace->multiprocessors, "events", (json_int_t)trace->count, "lost", (json_int_t)trace->lost,
+                     "begin_us", trace_us(traces, trace->begin_ns), "end_us", trace_us(traces, trace->end_ns),
+                     "bytes_pulled", (json_int_t)call->bytes_pulled, "bytes_pushed", (json_int_t)call->bytes_pushed,
+                     "account_us", account_record(call), "spent_us", roles_record(call->spent), "waited_us",
+                     roles_record(call->waited));
 }
 
 static json_t *rank_record(const struct traces *traces, int r) {

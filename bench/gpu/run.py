@@ -2,8 +2,8 @@
 """Measures the grouped products and the whole layer on this machine's GPU, the layer over its GPUs when there are
 several, and when asked for a training step over all of them; `make gpu-bench` builds what it needs.
 
-    bench/gpu/run.py --library libbench_gpu.so [--part products|layer|parallel] [--only forward|backward] [--ranks N]
-                     [--rounds N] [--quick] [--results FOLDER]
+    bench/gpu/run.py --library libbench_gpu.so [--command megamoe] [--part products|layer|parallel]
+                     [--only forward|backward] [--ranks N] [--rounds N] [--quick] [--results FOLDER]
     bench/gpu/run.py --part training [--ranks N] [--layers N] [--tiny] [--results FOLDER]
 
 A training step needs the PyTorch package: python/ in PYTHONPATH, libmegamoe.so in MEGAMOE_LIBRARY. With --tiny it is of
@@ -34,6 +34,7 @@ import parallel
 import products
 import tables
 import tables_training
+import waits
 from library import Failure, Library
 from measure import Wrong
 from ranks import Failed
@@ -62,6 +63,14 @@ def last_of(records, name, folders):
     return record
 
 
+def with_waits(record, name, world, arguments, folders):
+    """The record with what the time of a call goes to, which is not asked of a quick run or of one direction."""
+    if not arguments.quick and arguments.only is None:
+        record["waits"] = waits.measure(arguments.command, world, layer.TOKENS, layer.TOP_K, say)
+        write(record, name, folders)
+    return record
+
+
 def measure_parallel(arguments, folders):
     """Nothing when it can't run here: said, and the end when it was asked for alone."""
     world = arguments.ranks or torch.cuda.device_count()
@@ -74,6 +83,7 @@ def measure_parallel(arguments, folders):
     torch.cuda.empty_cache()
     records = parallel.measure_all(arguments.library, world, arguments.rounds, arguments.quick, arguments.only, say)
     record = last_of(records, "gpu-parallel.json", folders)
+    record = with_waits(record, "gpu-parallel.json", world, arguments, folders)
     return [tables.circumstances(record), tables.parallel_short(record), tables.parallel_verdict(record)]
 
 
@@ -104,6 +114,8 @@ def measure(arguments, folders):
         ending += [tables.circumstances(record), tables.products_short(record), tables.verdict(record)]
     if arguments.part in (None, "layer"):
         record = last_of(layer.measure_all(*how), "gpu-layer.json", folders)
+        torch.cuda.empty_cache()
+        record = with_waits(record, "gpu-layer.json", 1, arguments, folders)
         ending += [tables.circumstances(record), tables.layer_short(record)]
     if arguments.part in (None, "parallel"):
         ending += measure_parallel(arguments, folders)
@@ -113,6 +125,7 @@ def measure(arguments, folders):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=Path, help="libbench_gpu.so, for all parts but training")
+    parser.add_argument("--command", type=Path, help="megamoe, which tells what a call waits for (layer, parallel)")
     parser.add_argument("--part", choices=["products", "layer", "parallel", "training"], help="measure this part alone")
     parser.add_argument("--only", choices=list(parallel.DIRECTIONS), help="this direction alone of the parallel part")
     parser.add_argument("--ranks", type=int, help="GPUs of parallel and training (default: all that are visible)")

@@ -114,7 +114,16 @@ def layer_cells(case):
 
 
 def layer_short(record):
-    return aligned(LAYER_HEADER, [layer_cells(case) for case in record["cases"]])
+    return with_waits([aligned(LAYER_HEADER, [layer_cells(case) for case in record["cases"]])], record)
+
+
+def with_waits(tables, record):
+    """And what the time of a multiprocessor goes to in a call, by cause, where that was measured."""
+    rows = [[f"{entry['hidden']}/{entry['intermediate']}, {one['call']}, rank {one['rank']}",
+             *(number(us, 0) for us in one["us"].values())]
+            for entry in record.get("waits", []) for one in entry["calls"]]
+    causes = [list(one["us"]) for entry in record.get("waits", []) for one in entry["calls"]]
+    return "\n\n".join([*tables, *([aligned(["microseconds", *causes[0]], rows)] if rows else [])])
 
 
 # ---- Parallel
@@ -206,7 +215,7 @@ def parallel_short(record):
     kinds = [(FORWARD_HEADER, forward_times, forwards), (FORWARD_RATIOS, forward_ratios, forwards),
              (BACKWARD_HEADER, backward_times, backwards), (BACKWARD_RATIOS, backward_ratios, backwards),
              (STEP_HEADER, step_cells, steps)]
-    return "\n\n".join(aligned(header, list(map(cells, cases))) for header, cells, cases in kinds if cases)
+    return with_waits([aligned(header, list(map(cells, cases))) for header, cells, cases in kinds if cases], record)
 
 
 VARIANT_HEADER = ["variant", "ms", "TFLOP/s", "of dense", "unfused / it", "ms after rest", "TFLOP/s", "of dense",

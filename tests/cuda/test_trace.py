@@ -162,6 +162,11 @@ def test_what_time_was_spent_on_adds_up(traced):
                 assert spent == pytest.approx(total / tellers / told["multiprocessors"], rel=1e-3, abs=0.01)
                 assert told["waited_us"][role].get(kind, 0) <= spent
         assert sum(len(kinds) for kinds in told["spent_us"].values()) == len({(e["cat"], e["name"]) for e in own if e["dur"]})
+        account, waits = told["account_us"], told["waited_us"]["consumer"]
+        assert account["tasks"] == told["spent_us"]["consumer"]["await task"]
+        assert account["stages"] == pytest.approx(sum(us for kind, us in waits.items() if kind.startswith("multiply")))
+        at_once = ("multiply", "stage", "sum", "stages", "room", "tasks", "results", "nothing")
+        assert sum(account[name] for name in at_once) == pytest.approx(account["kernels"], rel=1e-6)
         span = max(nanoseconds(e)[1] for e in own) - min(nanoseconds(e)[0] for e in own)
         assert told["end_us"] - told["begin_us"] == pytest.approx(1e-3 * span, abs=0.002)
 
