@@ -108,7 +108,8 @@ def special_rows(rows, experts, device):
 
 
 SCORED = [{"score": "softmax"}, {"score": "sigmoid"}, {"score": "topk_softmax"}, {"score": "softmax", "normalise": True}]
-GROUPED = [{"groups": 4, "limited_groups": 2}, {"groups": 4, "limited_groups": 3, "group_score": "top1", "score": "sigmoid"}]
+GROUPED = [{"groups": 4, "limited_groups": 2},
+           {"groups": 4, "limited_groups": 3, "group_score": "top1", "score": "sigmoid"}]
 
 
 @pytest.mark.parametrize("experts, top_k, options", [
