@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from calls import assert_same_bits, both, forward, gradients, leaves
+from megamoe._tensors import for_copy_engine, is_for_copy_engine
 from megamoe.layer import KeepRule
 from setting import DEVICE, HIDDEN, INTERMEDIATE, TOP_K, context_options, device_of
 
@@ -177,6 +178,16 @@ def test_inputs_of_any_layout(layer, layout):
         y = forward(layer, changed, inputs)
         y.backward(given.dy)
         assert_same_bits({"y": y.detach()} | gradients(inputs), expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_weights_as_a_gpu_takes_them(layout):
+    """A copy of those that it doesn't, a contiguous one at an odd address too; the others themselves."""
+    weight = problem().gate
+    placed = LAYOUTS[layout](weight).copy_(weight)
+    taken = for_copy_engine(placed)
+    assert torch.equal(taken, weight) and is_for_copy_engine(taken) and not is_for_copy_engine(placed)
+    assert for_copy_engine(weight) is weight and for_copy_engine(weight[2:, 8:]).data_ptr() == weight[2:, 8:].data_ptr()
 
 
 def test_ids_of_int32(layer):

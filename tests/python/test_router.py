@@ -107,7 +107,8 @@ def special_rows(rows, experts, device):
     return made.to(device)
 
 
-SCORED = [{"score": "softmax"}, {"score": "sigmoid"}, {"score": "topk_softmax"}, {"score": "softmax", "normalise": True}]
+SCORED = [{"score": "softmax"}, {"score": "sigmoid"}, {"score": "topk_softmax"},
+          {"score": "softmax", "normalise": True}]
 GROUPED = [{"groups": 4, "limited_groups": 2},
            {"groups": 4, "limited_groups": 3, "group_score": "top1", "score": "sigmoid"}]
 
