@@ -68,8 +68,9 @@ static void end_so(struct rig_rank *rank, void *context) {
 }
 
 static void watch(void **state) {
-    struct rig_world world = rig_world_make(2, ((const struct watched *)*state)->kind, 1, 1, 1, 2);
-    world.seconds = 1;
+    const struct watched *watched = *state;
+    struct rig_world world = rig_world_make(2, watched->kind, 1, 1, 1, 2);
+    world.seconds = watched->end == HANG ? 1 : 20;
     rig_world_run(&world, end_so, *state);
 }
 
