@@ -29,9 +29,12 @@ def for_products(weight):
     The weight itself when it is so already, as parameters and their halves are.
     """
     weight = weight.to(torch.bfloat16)
-    if weight.device.type == "cpu" or is_for_copy_engine(weight):
-        return weight
-    return weight.contiguous()
+    return weight if weight.device.type == "cpu" else for_copy_engine(weight)
+
+
+def for_copy_engine(weight):
+    """The weight itself, or a copy that the engine takes: also of a contiguous one, which may begin at an odd address."""
+    return weight if is_for_copy_engine(weight) else weight.clone(memory_format=torch.contiguous_format)
 
 
 def is_for_copy_engine(weight):

@@ -1,7 +1,5 @@
 /* Memory that the GPUs of a group share: set-up on a machine of fake GPUs, which really map one another's memory, also
  * between processes. The ranks see each other's writes, failures anywhere are told everywhere, and nothing is left. */
-#include <dirent.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,132 +15,9 @@
 #include "cuda/cuda.h"
 #include "cuda/state.h"
 #include "fakes.h"
-#include "group/crew.h"
-
-#define RANKS 3 /* where one number is enough */
-
-/* Every test begins with the eight GPUs, whole. */
-static int use_fleet(void **state) {
-    (void)state;
-    static const char *const faults[] = {"FAKE_FAIL",        "FAKE_COARSE", "FAKE_LOSES",      "FAKE_NO_ACCESS",
-                                         "FAKE_HIDES_PEERS", "LOCAL_RANK",  "FAKE_NO_ATOMICS", "MEGAMOE_SHARE_GPUS"};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        unsetenv(faults[i]);
-    fake_use("fleet");
-    return 0;
-}
-
-static struct crew crew_on(int world, enum rig_kind kind) {
-    struct crew crew = crew_of(world, kind);
-    crew.backend = &mm_cuda_backend;
-    crew.config.backend = "cuda";
-    return crew;
-}
-
-static int open_descriptors(void) {
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(folder);
-    while (readdir(folder) != NULL)
-        count++;
-    closedir(folder);
-    return count;
-}
-
-/* Of a rank that is a process. */
-static void expect_nothing_left(struct rig_rank *rank, int descriptors) {
-    RIG_EXPECT(rank, fake_living() == 0 && open_descriptors() == descriptors, "%d objects and %d descriptors are left",
-               fake_living(), open_descriptors() - descriptors);
-}
-
-static const struct mm_cuda_group *cuda_of(const mmoe_group *group) {
-    return group->backend_state;
-}
-
-/* Rank r's block as `group` has it mapped; the fake's addresses can be used here. */
-static uint32_t *block_of(const mmoe_group *group, int rank) {
-    return mm_at(cuda_of(group)->shared.base[rank]);
-}
+#include "fleet.h"
 
 /* ---- Sharing ---- */
-
-/* What writer leaves in the block of owner, at the end of the block. */
-static uint32_t mark(int writer, int owner) {
-    return 1000 + 100 * (uint32_t)writer + (uint32_t)owner;
-}
-
-static uint32_t *place(const mmoe_group *group, int writer, int owner) {
-    const size_t words = cuda_of(group)->layout.bytes / sizeof(uint32_t);
-    return block_of(group, owner) + words - MMOE_MAX_WORLD + (size_t)writer;
-}
-
-static void expect_zeros(struct rig_rank *rank, const mmoe_group *group) {
-    const size_t words = cuda_of(group)->layout.bytes / sizeof(uint32_t);
-    for (int owner = 0; owner < rank->world; owner++)
-        for (size_t i = 0; i < words; i++)
-            RIG_EXPECT(rank, block_of(group, owner)[i] == 0, "word %zu of rank %d's block is %x", i, owner,
-                       block_of(group, owner)[i]);
-}
-
-struct meeting {
-    struct crew crew;
-    int gpu[8]; /* that the ranks take, in turn */
-    int gpus;
-    pthread_barrier_t barrier;
-};
-
-/* Everybody writes to everybody, and finds what everybody wrote. The last rank leaves first: the others still see its
- * block. */
-static void share(struct rig_rank *rank, void *context) {
-    struct meeting *meeting = context;
-    const int descriptors = open_descriptors();
-    mmoe_group *group;
-    RIG_OK(rank, crew_join(&meeting->crew, rank->rank, &group));
-    RIG_EXPECT(rank, mmoe_group_device(group) == meeting->gpu[rank->rank % meeting->gpus], "on GPU %d",
-               mmoe_group_device(group));
-    expect_zeros(rank, group);
-    pthread_barrier_wait(&meeting->barrier);
-    for (int owner = 0; owner < rank->world; owner++)
-        *place(group, rank->rank, owner) = mark(rank->rank, owner);
-    pthread_barrier_wait(&meeting->barrier);
-    if (rank->rank == rank->world - 1)
-        mmoe_group_destroy(&group);
-    pthread_barrier_wait(&meeting->barrier);
-    for (int owner = 0; owner < rank->world && group != NULL; owner++)
-        for (int writer = 0; writer < rank->world; writer++)
-            RIG_EXPECT(rank, *place(group, writer, owner) == mark(writer, owner), "%u from rank %d in rank %d's block",
-                       *place(group, writer, owner), writer, owner);
-    mmoe_group_destroy(&group);
-    if (meeting->crew.kind == RIG_PROCESSES)
-        expect_nothing_left(rank, descriptors);
-}
-
-static void make_barrier(struct meeting *meeting) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&meeting->barrier, &attributes, (unsigned)meeting->crew.world);
-    pthread_barrierattr_destroy(&attributes);
-}
-
-static void run_sharing_of(const int *gpu, int gpus, int world, enum rig_kind kind) {
-    struct meeting *meeting = rig_shared(sizeof *meeting);
-    meeting->crew = crew_on(world, kind);
-    memcpy(meeting->gpu, gpu, (size_t)gpus * sizeof *gpu);
-    meeting->gpus = gpus;
-    make_barrier(meeting);
-    const int descriptors = open_descriptors();
-    crew_run(&meeting->crew, share, meeting);
-    assert_int_equal(open_descriptors(), descriptors);
-    assert_int_equal(fake_living(), 0);
-    pthread_barrier_destroy(&meeting->barrier);
-    rig_shared_free(meeting);
-}
-
-static void run_sharing(int world, enum rig_kind kind) {
-    static const int fleet[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    run_sharing_of(fleet, 8, world, kind);
-}
 
 static void threads_and_processes(void **state) {
     (void)state;
@@ -296,7 +171,8 @@ static void a_rank_dies_before_it_maps(void **state) {
 }
 
 struct dying {
-    struct meeting meeting;
+    struct crew crew;
+    pthread_barrier_t barrier;
     bool refuses; /* rank 1, before it dies: it has told rank 0 that it came to the call */
 };
 
@@ -307,14 +183,14 @@ static void call_the_dead(struct rig_rank *rank, void *context) {
     const mmoe_forward_args args = mmoe_forward_args_default();
     mmoe_group *group;
     mmoe_layer *layer;
-    RIG_OK(rank, crew_join(&dying->meeting.crew, rank->rank, &group));
+    RIG_OK(rank, crew_join(&dying->crew, rank->rank, &group));
     config.hidden = config.intermediate = 64;
     config.experts = rank->world;
     config.top_k = 1;
     RIG_OK(rank, mmoe_layer_create(group, &config, &layer));
     if (rank->rank == 1)
         ((struct call_control *)(void *)block_of(group, 0))->ready[1].value = dying->refuses;
-    pthread_barrier_wait(&dying->meeting.barrier);
+    pthread_barrier_wait(&dying->barrier);
     if (rank->rank == 1)
         raise(SIGKILL);
     while (mm_memory_alive(group->memory, 1))
@@ -334,15 +210,15 @@ static void a_dead_rank_is_missed_when_a_call_begins(void **state) {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
         struct dying *dying = rig_shared(sizeof *dying);
-        struct crew *crew = &dying->meeting.crew;
+        struct crew *crew = &dying->crew;
         dying->refuses = refuses;
         *crew = crew_on(2, RIG_PROCESSES);
         crew->expendable = 1 << 1;
         crew->config.max_hidden = 64;
         crew->config.max_experts = 2;
-        make_barrier(&dying->meeting);
+        barrier_make(&dying->barrier, dying->crew.world);
         crew_run(crew, call_the_dead, dying);
-        pthread_barrier_destroy(&dying->meeting.barrier);
+        pthread_barrier_destroy(&dying->barrier);
         rig_shared_free(dying);
     }
 }

@@ -112,6 +112,24 @@ static void b23_zeros_in_zeros_out(void **state) {
     }
 }
 
+/* ---- B26: router weights that are exactly zero ---- */
+
+static void b26_weights_of_zero_still_get_their_gradient(void **state) {
+    (void)state;
+    mmoe_layer_config layer = rig_layer(64, 64, 4, 2);
+    const int64_t tokens = 5;
+    for (int keep = MMOE_KEEP_PLAN; keep <= MMOE_KEEP_ROWS; keep++) {
+        const struct rig_options options = {.keep = keep};
+        struct rig_batch batch = rig_batch_make(&layer, 1, &tokens, RIG_UNIFORM, 61);
+        rig_batch_positive(&batch);
+        zero_router_weights(&batch);
+        struct rig_world world = rig_world_for(&batch, 1, RIG_THREADS);
+        rig_prove(&world, &batch, 1, &options);
+        expect_gradients_of_weights_alone(&batch);
+        rig_batch_free(&batch);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b01_empty_expert_has_zero_or_unchanged_gradients),
@@ -120,6 +138,7 @@ int main(void) {
         cmocka_unit_test(b04_unwritten_rows_are_never_read),
         cmocka_unit_test(b06_skip_at_any_row),
         cmocka_unit_test(b23_zeros_in_zeros_out),
+        cmocka_unit_test(b26_weights_of_zero_still_get_their_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

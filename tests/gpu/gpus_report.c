@@ -1,4 +1,5 @@
-/* What the reports of calls over several GPUs count: rows, and bytes to and from peers, as on the CPU. */
+/* What the reports and plans of calls over several GPUs count: rows, at any skew, and bytes to and from peers, as on
+ * the CPU. */
 #include <stdlib.h>
 
 #include "gpus.h"
@@ -88,7 +89,59 @@ static void reports_count_what_is_sent(void **state) {
     }
 }
 
+/* ---- B14: every token of every rank to one expert ---- */
+
+#define SKEWS 4
+
+static void skewed_body(struct rig_rank *rank, void *context) {
+    struct rig_batch *batches = context;
+    const struct rig_options options = {0};
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &batches[0].layer, &layer));
+    RIG_OK(rank, mmoe_saved_create(layer, options.keep, &saved));
+    for (int i = 0; i < SKEWS && batches[i].world > 0; i++) {
+        const int64_t due = gpus_demand(&batches[i], rank->rank);
+        if (!rig_step(rank, layer, saved, &batches[i], &options, 0xff) ||
+            !rig_plan_is_right(rank, mmoe_saved_plan(saved), &batches[i]))
+            return;
+        RIG_EXPECT(rank, mmoe_saved_plan(saved)->rows == due, "%lld rows, expected %lld",
+                   (long long)mmoe_saved_plan(saved)->rows, (long long)due);
+    }
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&layer);
+}
+
+static void b14_counts_are_exact_at_any_skew(void **state) {
+    (void)state;
+    static const int64_t sizes[SKEWS] = {1, 32, 257, 2304};
+    const int count = rig_scaled("tokens of a rank, of the first sizes", SKEWS, 2);
+    for
+        GPUS_EACH_WORLD(world)
+    for (int each_slot = 0; each_slot < 2; each_slot++) {
+        const mmoe_layer_config layer = rig_layer(64, 64, 2 * world, each_slot ? 2 * world : 1);
+        struct rig_batch batches[SKEWS] = {0};
+        for (int i = 0; i < count; i++) {
+            int64_t tokens[MMOE_MAX_WORLD];
+            for (int r = 0; r < world; r++)
+                tokens[r] = sizes[i];
+            batches[i] = rig_batch_make(&layer, world, tokens, RIG_ONE_EXPERT, 990 + (uint64_t)i);
+            rig_batch_positive(&batches[i]);
+            assert_int_equal(gpus_demand(&batches[i], world - 1), world * sizes[i] * layer.top_k);
+        }
+        struct rig_world ranks = rig_world_for(batches, count, gpus_kind);
+        rig_world_run(&ranks, skewed_body, batches);
+        for (int i = 0; i < count; i++) {
+            rig_compare(&batches[i], &(struct rig_options){0}, RIG_BOUND);
+            rig_batch_free(&batches[i]);
+        }
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest of_threads[] = {cmocka_unit_test(reports_count_what_is_sent)};
+    const struct CMUnitTest of_threads[] = {
+        cmocka_unit_test(reports_count_what_is_sent),
+        cmocka_unit_test(b14_counts_are_exact_at_any_skew),
+    };
     return gpus_main(2, (struct gpus_tests){NULL, 0}, GPUS_TESTS(of_threads));
 }

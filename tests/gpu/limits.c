@@ -12,16 +12,21 @@
 #define STACK_HIDDEN 7168
 #define STACK_INNER 2048
 #define STACK_MATRIX ((size_t)STACK_HIDDEN * STACK_INNER)
-#define LATE 200 /* an expert that begins past 2^31 elements of its stack */
 
-/* Memory of the device for a stack, of which only the late expert's matrix is written: zeros and one number. */
+/* Experts of which one straddles 2^31 bytes of its stack, one begins past them, one straddles 2^31 elements and one
+ * begins past these. */
+static const int lates[] = {73, 80, 146, 200};
+
+/* Memory of the device for a stack, of which only the late experts' matrices are written: zeros and one number. */
 static void *late_stack(struct rig_rank *rank, size_t at, float value) {
     void *stack = NULL;
     uint16_t *matrix = calloc(STACK_MATRIX, sizeof *matrix);
     matrix[at] = mm_bf16_from_float(value);
-    if (mmoe_device_alloc(rank->group, STACK_EXPERTS * STACK_MATRIX * sizeof *matrix, &stack) != MMOE_OK ||
-        mmoe_device_write(rank->group, (uint16_t *)stack + LATE * STACK_MATRIX, matrix,
-                          STACK_MATRIX * sizeof *matrix) != MMOE_OK)
+    mmoe_status status = mmoe_device_alloc(rank->group, STACK_EXPERTS * STACK_MATRIX * sizeof *matrix, &stack);
+    for (int i = 0; i < COUNT(lates) && status == MMOE_OK; i++)
+        status = mmoe_device_write(rank->group, (uint16_t *)stack + (size_t)lates[i] * STACK_MATRIX, matrix,
+                                   STACK_MATRIX * sizeof *matrix);
+    if (status != MMOE_OK)
         rig_fail(rank, __FILE__, __LINE__, "no weights on the device: %s", mmoe_last_error());
     free(matrix);
     return stack;
@@ -35,7 +40,7 @@ static void *on_device(struct rig_rank *rank, const void *values, size_t bytes) 
     return memory;
 }
 
-/* Experts whose gradients are looked at beside the late one's, in their last element. */
+/* Experts whose gradients are looked at beside that of the one with a row, in their last element. */
 #define OTHERS 6
 
 static size_t other_end(size_t i) {
@@ -70,14 +75,14 @@ struct late {
     mmoe_backward_args backward;
 };
 
-static void check_late(struct rig_rank *rank, const struct late *late) {
+static void check_late(struct rig_rank *rank, const struct late *late, size_t expert) {
     uint16_t y[STACK_HIDDEN];
     RIG_OK(rank, mmoe_device_read(rank->group, y, late->forward.y.data, sizeof y));
     for (int h = 0; h < STACK_HIDDEN; h++)
         RIG_EXPECT(rank, mm_bf16_to_float(y[h]) == (h == 4 ? 3 : 0), "y[%d] is %g", h, (double)mm_bf16_to_float(y[h]));
     /* dy is 1 everywhere: dW2[4][5] = h = 192, du = 64 / 64, dW3[5][3] = du * x[3]. */
-    const float ddown = element(rank, late->backward.ddown.data, LATE * STACK_MATRIX + DOWN_AT);
-    const float dup = element(rank, late->backward.dup.data, LATE * STACK_MATRIX + UP_AT);
+    const float ddown = element(rank, late->backward.ddown.data, expert * STACK_MATRIX + DOWN_AT);
+    const float dup = element(rank, late->backward.dup.data, expert * STACK_MATRIX + UP_AT);
     RIG_EXPECT(rank, ddown == 192, "dW2 is %g, expected 192", (double)ddown);
     RIG_EXPECT(rank, dup == 3, "dW3 is %g, expected 3", (double)dup);
     for (size_t i = 0; i < OTHERS; i++)
@@ -97,7 +102,7 @@ static void late_body(struct rig_rank *rank, void *context) {
         x[h] = mm_bf16_from_float((float)(h % 7));
         dy[h] = mm_bf16_from_float(1);
     }
-    const int32_t id = LATE;
+    const int32_t id = lates[0];
     const float weight = 1;
     void *memory[] = {on_device(rank, x, sizeof x),
                       on_device(rank, dy, sizeof dy),
@@ -121,10 +126,11 @@ static void late_body(struct rig_rank *rank, void *context) {
     late.backward.dup = mmoe_stack(memory[8], MMOE_BF16, STACK_EXPERTS, STACK_INNER, STACK_HIDDEN);
     late.backward.ddown = mmoe_stack(memory[9], MMOE_BF16, STACK_EXPERTS, STACK_HIDDEN, STACK_INNER);
     late.forward.saved = late.backward.saved = saved;
-    for (int call = 0; call < 3 && !rank->failed; call++) {
+    for (int i = 0; i < COUNT(lates) && !rank->failed; i++) {
+        RIG_OK(rank, mmoe_device_write(rank->group, memory[3], &lates[i], sizeof lates[i]));
         RIG_OK(rank, mmoe_forward(layer, &late.forward));
         RIG_OK(rank, mmoe_backward(layer, &late.backward));
-        check_late(rank, &late);
+        check_late(rank, &late, (size_t)lates[i]);
     }
     for (int i = 0; i < COUNT(memory); i++)
         mmoe_device_free(rank->group, &memory[i]);
@@ -135,7 +141,9 @@ static void late_body(struct rig_rank *rank, void *context) {
 static void b11_expert_past_two_to_the_31(void **state) {
     (void)state;
     not_at_small_size("stacks of 7.5 GB");
-    assert_true(LATE * STACK_MATRIX > (size_t)1 << 31);
+    const size_t limit = (size_t)1 << 31, straddling = (size_t)lates[0], last = (size_t)lates[2];
+    assert_true(straddling * STACK_MATRIX * 2 < limit && (straddling + 1) * STACK_MATRIX * 2 > limit);
+    assert_true(last * STACK_MATRIX < limit && (last + 1) * STACK_MATRIX > limit);
     struct rig_world world = rig_world_make(1, RIG_THREADS, 1, STACK_HIDDEN, 1, STACK_EXPERTS);
     rig_world_run(&world, late_body, NULL);
 }

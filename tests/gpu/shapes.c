@@ -145,9 +145,12 @@ static void b19_hidden_sizes_of_real_models(void **state) {
 
 static void b18_sizes_that_are_not_supported(void **state) {
     (void)state;
-    refuse_size(1, 64, "hidden is 1, expected a multiple of 64");
-    refuse_size(16, 64, "hidden is 16, expected a multiple of 64");
-    refuse_size(1025, 64, "hidden is 1025, expected a multiple of 64");
+    static const int64_t sizes[] = {1, 5, 7, 8, 9, 16, 1025};
+    for (int i = 0; i < COUNT(sizes); i++) {
+        char text[60];
+        snprintf(text, sizeof text, "hidden is %d, expected a multiple of 64", (int)sizes[i]);
+        refuse_size(sizes[i], 64, text);
+    }
     refuse_size(64, 8, "intermediate is 8, expected a multiple of 64");
 }
 

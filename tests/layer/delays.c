@@ -207,34 +207,71 @@ static void b31_two_calls_in_flight_wait_for_each_other(void **state) {
 
 /* ---- B32: only rank 0 sends, to an expert of each rank, both weights 1 */
 
-static void b32_one_sender_gets_every_row_right(enum rig_kind kind) {
-    static const int64_t sizes[] = {1, 256, 2, 1024, 37};
-    struct rig_batch batches[5];
-    for (int i = 0; i < 5; i++) {
-        const int64_t tokens[2] = {sizes[i], sizes[i]};
-        batches[i] = exact_batch(16, 2, 2, 2, tokens, RIG_UNIFORM, 540 + (uint64_t)i);
-        for (int64_t t = 0; t < batches[i].total; t++)
-            for (int k = 0; k < 2; k++)
-                batches[i].ids[2 * t + k] = t < sizes[i] ? k : -1;
-        for (int64_t n = 0; n < rig_batch_values(&batches[i]); n++)
-            batches[i].x[n] = mm_bf16_from_float(n % 16 == 0 || n * 7 % 5 < 2);
-        /* both experts pass features on as they are, so that y = 2x */
-        for (int64_t n = 0; n < rig_batch_stack(&batches[i]); n++)
-            if (batches[i].down[n])
-                batches[i].down[n] = mm_bf16_from_float(1.0f / 64);
-    }
+#define SENDERS 5 /* batches, of a size each */
+
+struct senders {
+    struct rig_batch expected[SENDERS], batch[SENDERS];
+    int steps;
+};
+
+/* A forward and a backward a step, of sizes in turn, each compared by its bits. */
+static void senders_body(struct rig_rank *rank, void *context) {
+    struct senders *senders = context;
     struct rig_options options = {0};
-    struct rig_world world = rig_world_for(batches, 5, kind);
-    int rounds = rig_scaled("rounds of five calls", 20, 2);
-    for (int round = 0; round < rounds; round++) {
-        rig_run(&world, batches, 5, &options);
-        for (int i = 0; i < 5; i++)
-            rig_compare(&batches[i], &options, RIG_EXACT);
+    mmoe_layer *layer;
+    mmoe_saved *saved;
+    RIG_OK(rank, mmoe_layer_create(rank->group, &senders->batch[0].layer, &layer));
+    RIG_OK(rank, mmoe_saved_create(layer, MMOE_KEEP_PLAN, &saved));
+    for (int step = 0; step < senders->steps; step++) {
+        const int i = step % SENDERS;
+        if (!rig_step(rank, layer, saved, &senders->batch[i], &options, step % 2 ? 0x7f : 0xff))
+            return;
+        RIG_EXPECT(rank, rig_rank_same_bits(rank, &senders->expected[i], &senders->batch[i]), "a wrong row in step %d",
+                   step);
     }
-    for (int64_t n = 0; n < sizes[3] * 16; n++)
-        assert_true(mm_bf16_to_float(batches[3].y[n]) == (n % 16 ? 2 * mm_bf16_to_float(batches[3].x[n]) : 0));
-    for (int i = 0; i < 5; i++)
-        rig_batch_free(&batches[i]);
+    mmoe_saved_destroy(&saved);
+    mmoe_layer_destroy(&layer);
+}
+
+/* x of zeros and ones. Both experts pass features on as they are, so that y = 2x. */
+static struct rig_batch sender_batch(int64_t most, uint64_t seed) {
+    const int64_t tokens[2] = {most, most};
+    struct rig_batch batch = exact_batch(16, 2, 2, 2, tokens, RIG_UNIFORM, seed);
+    for (int64_t t = 0; t < batch.total; t++)
+        for (int k = 0; k < 2; k++)
+            batch.ids[2 * t + k] = t < most ? k : -1;
+    for (int64_t n = 0; n < rig_batch_values(&batch); n++)
+        batch.x[n] = mm_bf16_from_float(n % 16 == 0 || n * 7 % 5 < 2);
+    for (int64_t n = 0; n < rig_batch_stack(&batch); n++)
+        if (batch.down[n])
+            batch.down[n] = mm_bf16_from_float(1.0f / 64);
+    return batch;
+}
+
+static void expect_doubles(const struct rig_batch *batch) {
+    for (int64_t n = 0; n < batch->tokens[0] * 16; n++)
+        assert_true(mm_bf16_to_float(batch->y[n]) == (n % 16 ? 2 * mm_bf16_to_float(batch->x[n]) : 0));
+}
+
+static void b32_one_sender_gets_every_row_right(enum rig_kind kind) {
+    static const int64_t sizes[SENDERS] = {1, 256, 2, 1024, 37};
+    struct rig_options options = {0};
+    struct senders senders = {.steps = rig_scaled("calls", 2000, 100) / 2};
+    for (int i = 0; i < SENDERS; i++) {
+        senders.expected[i] = sender_batch(sizes[i], 540 + (uint64_t)i);
+        senders.batch[i] = sender_batch(sizes[i], 540 + (uint64_t)i);
+    }
+    struct rig_world world = rig_world_for(senders.expected, SENDERS, kind);
+    rig_run(&world, senders.expected, SENDERS, &options);
+    for (int i = 0; i < SENDERS; i++) {
+        rig_compare(&senders.expected[i], &options, RIG_EXACT);
+        expect_doubles(&senders.expected[i]);
+    }
+    rig_world_run(&world, senders_body, &senders);
+    for (int i = 0; i < SENDERS; i++) {
+        rig_batch_free(&senders.expected[i]);
+        rig_batch_free(&senders.batch[i]);
+    }
 }
 
 static void b32_one_sender_among_threads(void **state) {

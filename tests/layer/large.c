@@ -137,10 +137,18 @@ static void b11_strides_past_two_to_the_30(void **state) {
 #define STACK_HIDDEN 7168
 #define STACK_INNER 2048
 #define STACK_MATRIX ((int64_t)STACK_HIDDEN * STACK_INNER)
-#define LATE 200 /* an expert that begins past 2^31 elements of its stack */
+
+/* Experts of which one straddles 2^31 bytes of its stack, one begins past them, one straddles 2^31 elements and one
+ * begins past these. The one at place i scales by i + 1. */
+static const int64_t lates[] = {73, 80, 146, 200};
+#define LATES ((int)(sizeof lates / sizeof *lates))
+
+/* Two units of each that pass feature 3 on, times the gate of 64 * feature 1: one at the begin of its matrices and one
+ * at their end. */
+static const struct { int64_t unit, feature; } passed[] = {{5, 4}, {STACK_INNER - 1, STACK_HIDDEN - 1}};
 
 struct late {
-    uint16_t *gate, *up, *down, *y;
+    uint16_t *gate, *up, *down, *y[LATES];
 };
 
 static void late_body(struct rig_rank *rank, void *context) {
@@ -151,39 +159,54 @@ static void late_body(struct rig_rank *rank, void *context) {
     uint16_t x[STACK_HIDDEN];
     for (int h = 0; h < STACK_HIDDEN; h++)
         x[h] = mm_bf16_from_float((float)(h % 7));
-    int32_t id = LATE;
     float weight = 1;
     mmoe_forward_args args = mmoe_forward_args_default();
     args.x = mmoe_matrix(x, MMOE_BF16, 1, STACK_HIDDEN);
-    args.ids = mmoe_matrix(&id, MMOE_I32, 1, 1);
     args.weights = mmoe_matrix(&weight, MMOE_F32, 1, 1);
     args.gate = mmoe_stack(late->gate, MMOE_BF16, STACK_EXPERTS, STACK_INNER, STACK_HIDDEN);
     args.up = mmoe_stack(late->up, MMOE_BF16, STACK_EXPERTS, STACK_INNER, STACK_HIDDEN);
     args.down = mmoe_stack(late->down, MMOE_BF16, STACK_EXPERTS, STACK_HIDDEN, STACK_INNER);
-    args.y = mmoe_matrix(late->y, MMOE_BF16, 1, STACK_HIDDEN);
-    for (int call = 0; call < 3; call++)
+    for (int i = 0; i < LATES; i++) {
+        int32_t id = (int32_t)lates[i];
+        args.ids = mmoe_matrix(&id, MMOE_I32, 1, 1);
+        args.y = mmoe_matrix(late->y[i], MMOE_BF16, 1, STACK_HIDDEN);
         RIG_OK(rank, mmoe_forward(layer, &args));
+    }
     mmoe_layer_destroy(&layer);
 }
 
-/* Only expert 200 has weights: unit 5 passes feature 3 on, times the gate of 64 * feature 1, to feature 4. */
+static void put_late_weights(struct late *late, int i) {
+    for (int p = 0; p < 2; p++) {
+        const int64_t matrix = lates[i] * STACK_MATRIX, row = matrix + passed[p].unit * STACK_HIDDEN;
+        late->gate[row + 1] = mm_bf16_from_float(64);
+        late->up[row + 3] = mm_bf16_from_float(1);
+        late->down[matrix + passed[p].feature * STACK_INNER + passed[p].unit] = mm_bf16_from_float((float)(i + 1) / 64);
+    }
+}
+
 static void b11_expert_past_two_to_the_31(void **state) {
     (void)state;
-    int64_t stack = STACK_EXPERTS * STACK_MATRIX;
-    assert_true(LATE * STACK_MATRIX > INT64_C(1) << 31);
-    struct late late = {sparse(stack), sparse(stack), sparse(stack), rig_shared(STACK_HIDDEN * sizeof(uint16_t))};
-    late.gate[LATE * STACK_MATRIX + 5 * STACK_HIDDEN + 1] = mm_bf16_from_float(64);
-    late.up[LATE * STACK_MATRIX + 5 * STACK_HIDDEN + 3] = mm_bf16_from_float(1);
-    late.down[LATE * STACK_MATRIX + 4 * STACK_INNER + 5] = mm_bf16_from_float(1.0f / 64);
-    memset(late.y, 0xff, STACK_HIDDEN * sizeof *late.y);
+    const int64_t stack = STACK_EXPERTS * STACK_MATRIX, limit = INT64_C(1) << 31;
+    assert_true(lates[0] * STACK_MATRIX * 2 < limit && (lates[0] + 1) * STACK_MATRIX * 2 > limit);
+    assert_true(lates[2] * STACK_MATRIX < limit && (lates[2] + 1) * STACK_MATRIX > limit);
+    struct late late = {sparse(stack), sparse(stack), sparse(stack), {NULL}};
+    for (int i = 0; i < LATES; i++) {
+        put_late_weights(&late, i);
+        late.y[i] = rig_shared(STACK_HIDDEN * sizeof *late.y[i]);
+        memset(late.y[i], 0xff, STACK_HIDDEN * sizeof *late.y[i]);
+    }
     struct rig_world world = rig_world_make(1, RIG_THREADS, 1, STACK_HIDDEN, 1, STACK_EXPERTS);
     rig_world_run(&world, late_body, &late);
-    for (int h = 0; h < STACK_HIDDEN; h++)
-        assert_true(mm_bf16_to_float(late.y[h]) == (h == 4 ? 3 : 0));
+    for (int i = 0; i < LATES; i++) {
+        for (int h = 0; h < STACK_HIDDEN; h++) {
+            const bool is_passed = h == passed[0].feature || h == passed[1].feature;
+            assert_true(mm_bf16_to_float(late.y[i][h]) == (is_passed ? 3 * (i + 1) : 0));
+        }
+        rig_shared_free(late.y[i]);
+    }
     munmap(late.gate, (size_t)stack * 2);
     munmap(late.up, (size_t)stack * 2);
     munmap(late.down, (size_t)stack * 2);
-    rig_shared_free(late.y);
 }
 
 int main(void) {

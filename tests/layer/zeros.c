@@ -1,4 +1,5 @@
 /* Batches with zeros in them; see zeros.h. */
+#include <math.h>
 #include <string.h>
 
 #include "base/bf16.h"
@@ -36,3 +37,18 @@ static void zero_tail(struct rig_batch *batch) {
 
 void (*const zeroed_batches[ZEROED_BATCHES])(struct rig_batch *batch) = {one_in_a_zero_matrix, zero_token, zero_expert,
                                                                          negative_zeros, zero_tail};
+
+void zero_router_weights(struct rig_batch *batch) {
+    memset(batch->weights, 0, (size_t)rig_batch_slots(batch) * sizeof *batch->weights);
+}
+
+void expect_gradients_of_weights_alone(const struct rig_batch *batch) {
+    const float *stacks[] = {batch->dgate, batch->dup, batch->ddown};
+    for (int64_t i = 0; i < rig_batch_values(batch); i++)
+        assert_true((batch->y[i] & 0x7fff) == 0 && (batch->dx[i] & 0x7fff) == 0);
+    for (int i = 0; i < 3; i++)
+        for (int64_t j = 0; j < rig_batch_stack(batch); j++)
+            assert_true(stacks[i][j] == 0);
+    for (int64_t s = 0; s < rig_batch_slots(batch); s++)
+        assert_true(isfinite(batch->dweights[s]) && batch->dweights[s] != 0);
+}

@@ -1,4 +1,4 @@
-/* Batches with zeros in them, for the tests of B23: zeros in, zeros out. */
+/* Batches with zeros in them, for the tests of B23, zeros in, zeros out, and B26, router weights of zero. */
 #ifndef TESTS_LAYER_ZEROS_H
 #define TESTS_LAYER_ZEROS_H
 
@@ -10,5 +10,9 @@
  * an expert's weights zero; three tokens of negative zeros; each row of x zero past the last multiple of 128. H is more
  * than 200, and there are at least 6 tokens. */
 extern void (*const zeroed_batches[ZEROED_BATCHES])(struct rig_batch *batch);
+
+/* Router weights of zero: y, dx and the experts' gradients are zero, and each slot still has a gradient of its own. */
+void zero_router_weights(struct rig_batch *batch);
+void expect_gradients_of_weights_alone(const struct rig_batch *batch);
 
 #endif

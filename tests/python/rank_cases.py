@@ -11,7 +11,7 @@ import megamoe
 import reference
 import torch
 import torch.distributed as dist
-from calls import assert_same_bits, both
+from calls import assert_same_bits, both, forward, leaves
 from megamoe import ops
 from megamoe.layer import KeepRule
 from model import CALLS, Model, recorded, step
@@ -77,6 +77,32 @@ def refusals_reach_every_rank(rank, world):
         assert_same_bits(both(layer, given), expected)
         group.check()
     return said
+
+
+def idle_ranks_train(rank, world):
+    """Steps of SGD in which the last rank receives none, sends none, neither, and nobody does: each step is that of one
+    rank with all tokens, and an idle rank's experts have gradients of zero."""
+    with megamoe.Context(device=device_of(rank), **context_options()) as alone, context(rank, world) as group:
+        one, layer = alone.layer(intermediate=INTERMEDIATE), group.layer(intermediate=INTERMEDIATE)
+        last, first_of_last = group.rank == world - 1, EXPERTS - EXPERTS // world
+        for step in range(12):
+            sends, receives = ((True, False), (False, True), (False, False), (None, False))[step % 4]
+            tokens = [0 if sends is None else 4] * (world - 1) + [4 if sends else 0]
+            given = reference.problem(sum(tokens), seed=step, device=device_of(rank), top_k=2)
+            if not receives:
+                given.ids %= first_of_last
+            whole, mine = leaves(given), leaves(part(given, tokens, group.rank, world))
+            steps = ((one, given, whole), (layer, part(given, tokens, group.rank, world), mine))
+            for made, problem, inputs in steps:
+                optimizer = torch.optim.SGD([inputs[name] for name in ("gate", "up", "down")], lr=0.5)
+                forward(made, problem, inputs).backward(problem.dy)
+                optimizer.step()
+            own = slice(group.rank * EXPERTS // world, (group.rank + 1) * EXPERTS // world)
+            for name in ("gate", "up", "down"):
+                assert torch.equal(mine[name], whole[name][own]), (step, name)
+                assert not (last and not receives) or mine[name].grad.eq(0).all(), (step, name)
+            assert mine["x"].grad.shape == mine["x"].shape
+        group.check()
 
 
 def no_memory(*_):

@@ -6,7 +6,7 @@ import megamoe
 import pytest
 import reference
 import torch
-from calls import assert_same_bits
+from calls import assert_same_bits, both, gradients, leaves
 from model import BACKWARD, CALLS, CHECKPOINTS, PLAN, Model, recorded, step
 from setting import DEVICE, INTERMEDIATE, MAX_TOKENS, TOP_K, context_options, device_of
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -47,6 +47,36 @@ def test_compiled_models_change_no_bit(layer, kind):
         assert_same_bits({name.removeprefix("_orig_mod."): value for name, value in results.items()}, expected)
         assert counter.frame_count == frames, (tokens, seed)
         assert calls == CALLS[kind]
+
+
+def test_compiled_calls_of_any_routing(layer):
+    """Given ids: an expert without rows, no used slot, no token; results and gradients of the call that is not compiled.
+
+    PyTorch compiles a size of 0 for itself, so that there is one recompilation for T that changes and one for none.
+    """
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+
+    @torch.compile(fullgraph=True, backend=counter)
+    def compiled(x, ids, weights, gate, up, down):
+        return megamoe.moe(x, ids, weights, gate, up, down, layer=layer)
+
+    def without_expert_0(ids):
+        return ids.masked_fill(ids == 0, 1)
+
+    for tokens, change, frames in ((4, without_expert_0, 1), (5, without_expert_0, 2), (3, lambda ids: ids * 0 - 1, 2),
+                                   (5, lambda ids: ids * 0, 2), (0, lambda ids: ids, 3), (4, without_expert_0, 3)):
+        given = reference.problem(tokens, device=device_of())
+        given.ids = change(given.ids)
+        inputs = leaves(given)
+        y = compiled(inputs["x"], given.ids, *(inputs[name] for name in ("weights", "gate", "up", "down")))
+        y.backward(given.dy)
+        assert_same_bits({"y": y.detach()} | gradients(inputs), both(layer, given))
+        assert counter.frame_count == frames, tokens
+        if change is without_expert_0:
+            assert all(inputs[name].grad[0].eq(0).all() for name in ("gate", "up", "down"))
+        if given.ids.lt(0).all():
+            assert y.eq(0).all() and all(gradient.eq(0).all() for gradient in gradients(inputs).values())
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="streams are of GPUs")

@@ -15,6 +15,11 @@ def test_same_bits_as_one_rank(processes, world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_idle_ranks_train(processes, world):
+    processes.run(rank_cases.idle_ranks_train, world)
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_refusals_reach_every_rank(processes, world):
     for rank, said in enumerate(processes.run(rank_cases.refusals_reach_every_rank, world)):
         reason = "ids at token 1, slot 0 is 8, expected -1 or 0 .. 7"

@@ -6,8 +6,13 @@ has the routers of transformers themselves. Order of a token's slots is not comp
 
 import megamoe
 import pytest
+import reference
 import torch
+from calls import both
 from megamoe.router import Router
+from setting import EXPERTS as EXPERTS_OF_LAYER
+from setting import TOP_K as TOP_K_OF_LAYER
+from setting import device_of
 
 EXPERTS, TOKENS, TOP_K = 12, 40, 3
 
@@ -88,25 +93,94 @@ def test_values_by_hand():
         assert megamoe.route(values, 1, normalise=True)[1].eq(1).all()
 
 
-@pytest.mark.parametrize("experts", [5, 8, 128, 129])
-def test_ids_are_distinct_and_in_range_whatever_the_logits(experts):
-    rows = logits(experts=experts)[:8]
-    rows[0], rows[1, 2], rows[2], rows[3, :2], rows[4], rows[5], rows[6] = (
-        torch.nan, torch.nan, torch.inf, torch.inf, -torch.inf, 1.0, -0.0)
-    for score in ("softmax", "sigmoid"):
-        ids, weights = megamoe.route(rows, 4, score=score)
-        assert ids.ge(0).all() and ids.lt(experts).all()
-        assert all(len(set(row)) == 4 for row in ids.tolist())
-        assert torch.equal(weights[7], megamoe.route(rows[7:], 4, score=score)[1][0])
+# Rows with which routers have gone wrong, by the values of their first logits; a single one is that of all.
+BAD_ROWS = {"all NaN": [torch.nan], "one NaN": [0.5, torch.nan, 1.0], "all +Inf": [torch.inf],
+            "two +Inf": [torch.inf, 0.0, torch.inf], "all -Inf": [-torch.inf]}
+GOOD_ROWS = {"all equal": [1.0], "signed zeros": [0.0, -0.0, -0.0, 0.0, -0.0], "zeros": [-0.0]}
 
 
-def test_weights_that_are_not_finite_are_refused_by_the_layer(context):
+def special_rows(rows, experts, device):
+    """A row of logits for each of `rows`, and one more of random ones."""
+    made = logits(experts=experts)[:len(rows) + 1]
+    for row, values in zip(made, rows.values()):
+        row[:len(values) if len(values) > 1 else experts] = torch.tensor(values)
+    return made.to(device)
+
+
+SCORED = [{"score": "softmax"}, {"score": "sigmoid"}, {"score": "topk_softmax"},
+          {"score": "softmax", "normalise": True}]
+GROUPED = [{"groups": 4, "limited_groups": 2},
+           {"groups": 4, "limited_groups": 3, "group_score": "top1", "score": "sigmoid"}]
+
+
+@pytest.mark.parametrize("experts, top_k, options", [
+    *((experts, top_k, options) for experts in (5, 8, 128, 129) for top_k in (1, 4, 8) if top_k <= experts
+      for options in SCORED),
+    *((experts, top_k, options) for experts in (8, 128) for top_k in (1, 4) for options in GROUPED)], ids=str)
+@pytest.mark.filterwarnings("ignore:with top_k 1")
+def test_ids_are_distinct_and_in_range_whatever_the_logits(experts, top_k, options):
+    rows = special_rows(BAD_ROWS | GOOD_ROWS, experts, device_of())
+    ids, weights = megamoe.route(rows, top_k, **options)
+    assert ids.ge(0).all() and ids.lt(experts).all()
+    assert all(len(set(row)) == top_k for row in ids.tolist())
+    assert weights[len(BAD_ROWS):].isfinite().all()
+    alone = megamoe.route(rows[-1:], top_k, **options)
+    assert torch.equal(ids[-1], alone[0][0]) and torch.equal(weights[-1], alone[1][0])
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+@pytest.mark.parametrize("score", ["softmax", "topk_softmax"])
+def test_logits_that_are_no_numbers_are_told_by_the_layer(context, row, score):
+    """A softmax over such a row is NaN: the call is refused, and the next one has the bits it had before."""
     layer = context.layer(intermediate=64)
-    x = torch.zeros(1, 64, dtype=torch.bfloat16, device=layer.device)
-    experts = megamoe.MegaMoE(layer)
-    ids, weights = megamoe.route(torch.full((1, 8), torch.nan, device=layer.device), 2)
-    with pytest.raises(megamoe.InvalidArgumentError, match="weights at token 0, slot 0 is nan"):
-        experts(x, ids, weights)
+    given = reference.problem(3, device=layer.device)
+    expected = both(layer, given)["y"]
+    ids, weights = megamoe.route(special_rows({row: BAD_ROWS[row]}, EXPERTS_OF_LAYER, layer.device), TOP_K_OF_LAYER,
+                                 score=score)
+    with pytest.raises(megamoe.InvalidArgumentError, match=r"weights at token 0, slot \d is -?nan, expected a finite"):
+        megamoe.moe(given.x[:2], ids, weights, given.gate, given.up, given.down, layer=layer)
+    assert torch.equal(both(layer, given)["y"], expected)
+
+
+def exact_route(logits, top_k, score, normalise):
+    """The weights in float64, of experts found by sorting."""
+    scores = logits.sigmoid() if score == "sigmoid" else logits.softmax(dim=-1)
+    weights = scores.gather(-1, logits.argsort(dim=-1, descending=True)[:, :top_k])
+    return weights / weights.sum(dim=-1, keepdim=True) if normalise or score == "topk_softmax" else weights
+
+
+@pytest.mark.parametrize("top_k", [1, 2, EXPERTS])
+@pytest.mark.parametrize("score, normalise", [("softmax", False), ("softmax", True), ("sigmoid", False),
+                                              ("sigmoid", True), ("topk_softmax", False)])
+@pytest.mark.filterwarnings("ignore:with top_k 1")
+def test_weights_and_gradients_are_those_of_the_formula(top_k, score, normalise):
+    """In float64, and the gradients by its differences."""
+    given = logits()[:4]
+    ours, factor = given.clone().requires_grad_(), logits(seed=1)[:4, :top_k]
+    ids, weights = megamoe.route(ours, top_k, score=score, normalise=normalise)
+    exact = exact_route(given.double(), top_k, score, normalise)
+    assert torch.equal(ids, given.argsort(dim=-1, descending=True)[:, :top_k])
+    torch.testing.assert_close(weights.double(), exact, rtol=1e-6, atol=1e-7)
+    (weights * factor).sum().backward()
+    step = 1e-6 * torch.eye(EXPERTS, dtype=torch.float64)
+    for token in range(4):
+        moved = [(exact_route(given[token].double() + sign * step, top_k, score, normalise) * factor[token]).sum(dim=-1)
+                 for sign in (1, -1)]
+        torch.testing.assert_close(ours.grad[token].double(), (moved[0] - moved[1]) / 2e-6, rtol=1e-4, atol=1e-6)
+    learns = top_k > 1 or not (normalise or score == "topk_softmax")
+    assert (ours.grad.abs().max() > 1e-3) == learns
+
+
+def test_weights_of_zero_leave_the_router_its_gradient(context):
+    """Scores that a gate of zero has multiplied: the experts give nothing, and the gate still learns."""
+    layer = context.layer(intermediate=64)
+    given = reference.problem(6, device=layer.device, unused=0)
+    gate = torch.zeros((), device=layer.device, requires_grad=True)
+    ids, scores = megamoe.route(logits(experts=EXPERTS_OF_LAYER)[:6].to(layer.device), TOP_K_OF_LAYER, normalise=True)
+    y = megamoe.moe(given.x, ids, gate * scores, given.gate, given.up, given.down, layer=layer)
+    assert y.eq(0).all()
+    y.backward(given.dy)
+    assert gate.grad.isfinite() and gate.grad != 0
 
 
 @pytest.mark.parametrize("options, said", [
