@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from megamoe.functional import moe
+from megamoe.functional import check_layer, moe
 
 
 class MegaMoE(nn.Module):
@@ -15,6 +15,7 @@ class MegaMoE(nn.Module):
 
     def __init__(self, layer, *, fused=False, keep="auto", device=None, dtype=torch.bfloat16):
         super().__init__()
+        check_layer(layer)
         self.layer, self.keep = layer, keep
         wide, narrow, local = layer.hidden, layer.intermediate, layer.local_experts
         shapes = {"gate_up": (2 * narrow, wide)} if fused else {"gate": (narrow, wide), "up": (narrow, wide)}

@@ -79,6 +79,13 @@ def refusals_reach_every_rank(rank, world):
     return said
 
 
+class NoMemory(torch.Tensor):
+    """A tensor for which there is no memory in fp32."""
+
+    def float(self):
+        raise torch.OutOfMemoryError("no memory for weights")
+
+
 def no_memory(*_):
     raise torch.OutOfMemoryError("no memory for gradients")
 
@@ -93,7 +100,8 @@ def new_gradients_of(function):
 
 
 def failures_before_a_call_reach_every_rank(rank, world):
-    """One rank can't make its forward, nor its backward, nor the memory for its gradients; what each rank is told."""
+    """One rank can't make its forward, nor its backward, nor the memory for its gradients, has an x of another dtype, and
+    no memory to convert its weights; what each rank is told."""
     said = []
     with context(rank, world) as group:
         layer = group.layer(intermediate=INTERMEDIATE)
@@ -107,7 +115,7 @@ def failures_before_a_call_reach_every_rank(rank, world):
             try:
                 call()
                 said.append("no error")
-            except (ValueError, torch.OutOfMemoryError, megamoe.MegaMoEError) as error:
+            except (TypeError, ValueError, torch.OutOfMemoryError, megamoe.MegaMoEError) as error:
                 said.append(f"{type(error).__name__}: {error}")
 
         told(lambda: layer.forward(*inputs, elsewhere, given.up, given.down, KeepRule.PLAN))
@@ -117,8 +125,20 @@ def failures_before_a_call_reach_every_rank(rank, world):
         with new_gradients_of(no_memory if is_wrong else ops.new_gradients):
             weights = (given.gate, given.up, given.down)
             told(lambda: torch.ops.megamoe.backward(given.dy, token, given.x, *weights, layer.handle, 2, 31))
+        told(lambda: both(layer, reference.Problem(**{**vars(given), "x": given.x.half()}) if is_wrong else given))
+        own = given.weights.as_subclass(NoMemory) if is_wrong else given.weights
+        told(lambda: megamoe.moe(given.x, given.ids, own, given.gate, given.up, given.down, layer=layer))
         assert_same_bits(both(layer, given), expected)
     return said
+
+
+def groups_of_others_are_refused(rank):
+    group = dist.new_group([0])
+    try:
+        megamoe.Context(group, device=device_of(rank), **context_options()).close()
+    except ValueError as error:
+        return str(error)
+    return "no error"
 
 
 def different_maxima_are_refused(rank, world):

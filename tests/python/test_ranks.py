@@ -26,10 +26,17 @@ def test_refusals_reach_every_rank(processes, world):
 
 def test_failures_before_a_call_reach_every_rank(processes):
     elsewhere, no_memory = "ValueError: gate is on meta, expected ", "OutOfMemoryError: no memory for gradients"
+    dtype, no_conversion = "TypeError: x is torch.float16, expected ", "OutOfMemoryError: no memory for weights"
     for rank, told in enumerate(processes.run(rank_cases.failures_before_a_call_reach_every_rank, 2)):
-        for said, reason in zip(told, (elsewhere, elsewhere, no_memory), strict=True):
+        for said, reason in zip(told, (elsewhere, elsewhere, no_memory, dtype, no_conversion), strict=True):
             assert said.startswith(reason) if rank % 2 == 1 else said.startswith("RefusedError: rank 1 refused call")
             assert reason in said
+
+
+def test_groups_of_others_are_refused(processes):
+    first, *others = processes.run(rank_cases.groups_of_others_are_refused)
+    assert first == "no error"
+    assert set(others) == {"process_group is one that this rank is not in, expected one of its own"}
 
 
 def test_different_maxima_are_refused(processes):
