@@ -83,7 +83,8 @@ class Context(OfThisProcess):
         threads            of the CPU backend; 0: this rank's share of the cores
         arrive_timeout     seconds for peers to come to a call or to set-up; progress_timeout: for everything after
 
-    Ends with `close()`, with its process group, or with the program. All numbers but `threads` and
+    Ends with `close()`, with its process group, or with the program. Copies are the same context; it can't be pickled,
+    nor used in a process that was forked from this one. All numbers but `threads` and
     `spare_multiprocessors` are the same on all ranks.
     """
 

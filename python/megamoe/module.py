@@ -11,6 +11,9 @@ class MegaMoE(nn.Module):
 
     `layer` is `Context.layer(...)`. Parameters: gate and up [El, I, H], or with `fused` gate_up [El, 2I, H] with gate in
     its first half; down [El, H, I]. `keep` as in `megamoe.moe`.
+
+    Each rank has parameters of its own under the same names: its state_dict() holds its experts alone. They are drawn
+    from PyTorch's generator, so ranks that were seeded alike begin with the same experts.
     """
 
     def __init__(self, layer, *, fused=False, keep="auto", device=None, dtype=torch.bfloat16):

@@ -11,7 +11,7 @@ import megamoe
 import reference
 import torch
 import torch.distributed as dist
-from calls import assert_same_bits, both
+from calls import assert_same_bits, both, forward, gradients, leaves
 from megamoe import ops
 from megamoe.layer import KeepRule
 from model import CALLS, Model, recorded, step
@@ -58,6 +58,26 @@ def same_bits_as_one_rank(rank, world):
                 given.ids.clamp_(max=1)  # every row goes to the first rank
             expected = part_of_results(both(one, given), tokens, group.rank, world)
             assert_same_bits(both(layer, part(given, tokens, group.rank, world)), expected)
+
+
+def training_options_over_ranks(rank, world):
+    """fp32 experts and tokens under autocast, gate frozen, two microbatches of which one has a gradient of stride 0."""
+    tokens = [3 + 2 * each for each in range(world)]
+    given = reference.problem(sum(tokens), seed=4, device=device_of(rank), dtype=torch.float32)
+    given.x, given.dy = given.x.float(), given.dy.float()
+
+    def gradients_of(layer, mine):
+        inputs = leaves(mine, frozen=("gate",))
+        for turn in range(2):
+            with torch.autocast(mine.x.device.type, dtype=torch.bfloat16):
+                y = forward(layer, mine, inputs)
+            y.backward(mine.dy.bfloat16()) if turn == 0 else y.sum().backward()
+        return {"y": y.detach()} | {n: g for n, g in gradients(inputs).items() if n != "dgate"}
+
+    with megamoe.Context(device=device_of(rank), **context_options()) as alone, context(rank, world) as group:
+        expected = gradients_of(alone.layer(intermediate=INTERMEDIATE), given)
+        results = gradients_of(group.layer(intermediate=INTERMEDIATE), part(given, tokens, group.rank, world))
+        assert_same_bits(results, part_of_results(expected, tokens, group.rank, world))
 
 
 def refusals_reach_every_rank(rank, world):
@@ -223,17 +243,17 @@ def models_over_ranks(rank, world, kind):
         assert calls == CALLS[kind]
 
 
-def compiled_model_over_ranks(rank, world):
-    """A compiled model with full checkpoints, as the plain one, on ranks whose tokens differ."""
+def compiled_model_over_ranks(rank, world, kind):
+    """A compiled model with checkpoints, as the plain one, on ranks whose tokens differ."""
     with context(rank, world) as group:
         layer = group.layer(intermediate=INTERMEDIATE)
         given = reference.problem(5 + 2 * rank, seed=rank, device=device_of(rank))
-        model = Model(layer, "full", seed=rank)
+        model = Model(layer, kind, seed=rank)
         expected = step(model, given.x, given.dy)
         with recorded(layer) as calls:
             results = step(torch.compile(model, fullgraph=True, backend="aot_eager"), given.x, given.dy)
         assert_same_bits({name.removeprefix("_orig_mod."): value for name, value in results.items()}, expected)
-        assert calls == CALLS["full"]
+        assert calls == CALLS[kind]
 
 
 def fsdp_over_data_parallel_groups(rank, world):

@@ -15,6 +15,11 @@ def test_same_bits_as_one_rank(processes, world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_training_options_over_ranks(processes, world):
+    processes.run(rank_cases.training_options_over_ranks, world)
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_refusals_reach_every_rank(processes, world):
     for rank, said in enumerate(processes.run(rank_cases.refusals_reach_every_rank, world)):
         reason = "ids at token 1, slot 0 is 8, expected -1 or 0 .. 7"
@@ -64,8 +69,9 @@ def test_models_over_ranks(processes, kind):
     processes.run(rank_cases.models_over_ranks, WORLDS[-1], kind)
 
 
-def test_compiled_model_over_ranks(processes):
-    processes.run(rank_cases.compiled_model_over_ranks, WORLDS[0])
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_compiled_model_over_ranks(processes, kind):
+    processes.run(rank_cases.compiled_model_over_ranks, WORLDS[0], kind)
 
 
 @pytest.mark.parametrize("world", WORLDS)
