@@ -5,8 +5,13 @@ from ctypes import byref
 from megamoe._library import CapacityPolicy, Combine, WeightOn, backends, library
 
 
+def backend_of(device):
+    """The name of the backend for a device: "cuda" of "cuda:1", and of the torch.device."""
+    return str(device).split(":", maxsplit=1)[0]
+
+
 def is_available(device="cuda"):
-    """Whether the layer runs on tensors of `device` ("cuda" or "cpu") on this machine."""
+    """Whether the layer runs on tensors of `device` ("cuda", "cpu" or a torch.device) on this machine."""
     return unavailable_reason(device) is None
 
 
@@ -17,9 +22,9 @@ def unavailable_reason(device="cuda"):
     except OSError as error:
         return f"the library can't be loaded: {error}"
     for name, present, detail in found:
-        if name == device:
+        if name == backend_of(device):
             return None if present else detail
-    return f"device is {device!r}, expected one of {', '.join(repr(name) for name, _, _ in found)}"
+    return f"device is {str(device)!r}, expected one of {', '.join(repr(name) for name, _, _ in found)}"
 
 
 def status():
@@ -64,6 +69,6 @@ def unsupported_reason(*, world=1, device="cuda", activation="silu", bias=False,
         return "the experts have biases, expected none"
     reason = unavailable_reason(device)
     if reason is None:
-        found = library().mmoe_unsupported_reason(device.encode(), byref(layer_config(**options)), world)
+        found = library().mmoe_unsupported_reason(backend_of(device).encode(), byref(layer_config(**options)), world)
         reason = None if found is None else found.decode()
     return reason

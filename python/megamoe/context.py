@@ -1,5 +1,7 @@
 """A context: the ranks that share experts, set up once, and the layers that they compute together."""
 
+import os
+import warnings
 import weakref
 from ctypes import byref, c_void_p
 
@@ -8,6 +10,7 @@ import torch.distributed as dist
 
 from megamoe._library import destroy, library
 from megamoe._meeting import meeting_path
+from megamoe._process import OfThisProcess
 from megamoe._status import unavailable_reason
 from megamoe._tensors import made_current
 from megamoe.errors import check
@@ -16,14 +19,16 @@ from megamoe.layer import Layer
 
 def chosen_device(device):
     """The device that was asked for, a GPU with its number. RuntimeError where the layer can't run on it."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    reason = unavailable_reason(device.type if isinstance(device, torch.device) else str(device).split(":")[0])
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = f"cuda:{device}" if isinstance(device, int) else device
+    reason = unavailable_reason(device)
     if reason is not None:
         raise RuntimeError(reason)
     device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    return device
+    if device.type == "cpu":
+        return torch.device("cpu")  # as tensors name it
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
 def group_config(device, *, max_tokens, hidden, top_k, experts, threads, spare_multiprocessors, arrive_timeout,
@@ -48,7 +53,17 @@ def create_group(config, process_group):
     return pointer.value
 
 
-class Context:
+def check_membership(process_group):
+    """Raises where this rank is in no such group; warns where a group was meant and None came."""
+    if process_group is not None:
+        if dist.get_rank(process_group) < 0:
+            raise ValueError("process_group is one that this rank is not in, expected one of its own")
+    elif int(os.environ.get("WORLD_SIZE", "1")) > 1 and not (dist.is_available() and dist.is_initialized()):
+        warnings.warn(f"process_group is None and WORLD_SIZE is {os.environ['WORLD_SIZE']}: this context is of this rank "
+                      "alone. torch.distributed.group.WORLD is None before init_process_group", stacklevel=3)
+
+
+class Context(OfThisProcess):
     """The expert-parallel group of this rank, with the memory that all its layers share.
 
     Made once, at set-up, by all ranks of `process_group` together (None: by this rank alone), which are on one host:
@@ -68,7 +83,8 @@ class Context:
         threads            of the CPU backend; 0: this rank's share of the cores
         arrive_timeout     seconds for peers to come to a call or to set-up; progress_timeout: for everything after
 
-    Ends with `close()`, with its process group, or with the program. All numbers but `threads` and
+    Ends with `close()`, with its process group, or with the program. Copies are the same context; it can't be pickled,
+    nor used in a process that was forked from this one. All numbers but `threads` and
     `spare_multiprocessors` are the same on all ranks.
     """
 
@@ -76,6 +92,7 @@ class Context:
                  drop=False, check_weights=True, combine="exact", spare_multiprocessors=0, threads=0,
                  arrive_timeout=600.0, progress_timeout=30.0):
         self.device = chosen_device(device)
+        check_membership(process_group)
         self.world = 1 if process_group is None else dist.get_world_size(process_group)
         self.rank = 0 if process_group is None else dist.get_rank(process_group)
         self.max_tokens, self.hidden, self.top_k, self.experts = max_tokens, hidden, top_k, experts
@@ -87,7 +104,7 @@ class Context:
             self._group = create_group(config, process_group)
         self._layers = {}
         ends_with = Context if process_group is None else process_group
-        self._close = weakref.finalize(ends_with, close, self._group, self._layers)
+        self._close = weakref.finalize(ends_with, close, os.getpid(), self._group, self._layers)
 
     def layer(self, *, intermediate, hidden=None, experts=None, top_k=None, weight_on="output", limit=0.0):
         """The layer of these sizes and options; the same object each time, for all layers of a model that are alike.
@@ -129,8 +146,13 @@ class Context:
         self.close()
 
 
-def close(group, layers):
-    """Destroys the group with its layers; a function of its own, since the context may be gone."""
+def close(process, group, layers):
+    """Destroys the group with its layers; a function of its own, since the context may be gone.
+
+    Not in a process that was forked since: the group is its parent's, as are the threads that this would wait for.
+    """
+    if os.getpid() != process:
+        return
     for layer in layers.values():
         layer.close()
     layers.clear()

@@ -1,8 +1,11 @@
 """The layer as a function of tensors, with the rules for dtypes, autocast and distributed tensors."""
 
-import torch
+from contextlib import nullcontext
 
-from megamoe.layer import KEEP_RULES, KeepRule, Layer
+import torch
+from torch.autograd.forward_ad import unpack_dual
+
+from megamoe.layer import KEEP_RULES, KeepRule, Layer, by_handle
 
 
 def moe(x, ids, weights, gate, up, down, *, layer, keep="auto"):
@@ -22,18 +25,33 @@ def moe(x, ids, weights, gate, up, down, *, layer, keep="auto"):
     `keep`: what forwards keep for their backwards. "plan" is little, and backward computes gate and up again; "rows" is
     also the rows of x, gate and up; "auto" is rows where a checkpoint replays the forward, whose backward follows at
     once, and the plan elsewhere. `layer` is a Layer or its handle.
+
+    A rank that can't make its call raises, and the others' calls raise what it said; in compiled code, which is checked
+    when it is traced, this holds for the op alone and not for what memory its inputs' conversion takes.
     """
-    if keep not in KEEP_RULES:
-        raise ValueError(f"keep is {keep!r}, expected one of {', '.join(map(repr, KEEP_RULES))}")
-    gate, up, down = (local(weight) for weight in (gate, up, down))
-    check_dtypes(x, ids, weights, {"gate": gate, "up": up, "down": down})
-    tensors = (x, weights, gate, up, down)
-    differentiable = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
-    rule = KEEP_RULES[keep] if differentiable else KeepRule.NOTHING
-    y, _ = torch.ops.megamoe.forward(
-        x.flatten(0, -2).to(torch.bfloat16), ids.flatten(0, -2), weights.flatten(0, -2).float(), gate, up, down,
-        layer.handle if isinstance(layer, Layer) else layer, rule)
+    handle = layer if isinstance(layer, int) else check_layer(layer).handle
+    compiling = torch.compiler.is_compiling()
+    with nullcontext() if compiling else by_handle(handle).telling_peers("mmoe_refuse_forward"):
+        if keep not in KEEP_RULES:
+            raise ValueError(f"keep is {keep!r}, expected one of {', '.join(map(repr, KEEP_RULES))}")
+        gate, up, down = (local(weight) for weight in (gate, up, down))
+        tensors = {"x": x, "ids": ids, "weights": weights, "gate": gate, "up": up, "down": down}
+        check_places(tensors, forward_mode=not compiling)
+        check_rows(x, ids, weights)
+        check_dtypes(x, ids, weights, {"gate": gate, "up": up, "down": down})
+        differentiable = torch.is_grad_enabled() and any(
+            each is not None and each.requires_grad for each in tensors.values())
+        rule = KEEP_RULES[keep] if differentiable else KeepRule.NOTHING
+        rows = x.flatten(0, -2).to(torch.bfloat16), ids.flatten(0, -2), weights.flatten(0, -2).float()
+    y, _ = torch.ops.megamoe.forward(*rows, gate, up, down, handle, rule)
     return y.view(x.shape)
+
+
+def check_layer(layer):
+    """The layer; TypeError when it is something else, such as its context."""
+    if not isinstance(layer, Layer):
+        raise TypeError(f"layer is a {type(layer).__name__}, expected what Context.layer(...) returns")
+    return layer
 
 
 def local(weight):
@@ -41,10 +59,35 @@ def local(weight):
     return weight.to_local() if hasattr(weight, "to_local") else weight
 
 
+def check_places(tensors, forward_mode):
+    """Raises for what is no tensor, or not on the device of x: among them tensors on "meta", PyTorch would compute
+    nothing at all. With `forward_mode` also for tangents, which the op would drop."""
+    for name, tensor in tensors.items():
+        if tensor is None and name == "up":
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}, expected a tensor")
+        if tensor.device != tensors["x"].device:
+            raise ValueError(f"{name} is on {tensor.device}, expected {tensors['x'].device}, where x is")
+        if forward_mode and unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(f"{name} has a tangent: megamoe has no forward-mode derivative, expected a backward")
+
+
+def check_rows(x, ids, weights):
+    """Raises where x, ids and weights don't have a row a token, or have them in another order."""
+    for name, tensor, last in (("x", x, "H"), ("ids", ids, "K"), ("weights", weights, "K")):
+        if tensor.dim() < 2:
+            raise ValueError(f"{name} has shape {list(tensor.shape)}, expected [..., {last}], a row for each token")
+        if tensor.dim() > 2 and x.dim() > 2 and tensor.shape[:-1] != x.shape[:-1]:
+            raise ValueError(f"{name} has shape {list(tensor.shape)} and x {list(x.shape)}, expected them to differ in "
+                             "the last number alone")
+
+
 def check_dtypes(x, ids, weights, experts):
     """Raises TypeError with the rule that is broken."""
     device = x.device.type
-    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    autocasts = device != "meta" and torch.is_autocast_enabled(device)
+    autocast = torch.get_autocast_dtype(device) if autocasts else None
     if autocast not in (None, torch.bfloat16):
         raise TypeError(f"autocast is to {autocast}, expected torch.bfloat16: the layer computes in bf16")
     if not x.dtype.is_floating_point or (autocast is None and x.dtype != torch.bfloat16):

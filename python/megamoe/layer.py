@@ -1,6 +1,7 @@
 """A layer of a context: its sizes and options, its saved states, and the two calls of the library."""
 
 import itertools
+import os
 from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from enum import IntEnum
@@ -9,8 +10,9 @@ import torch
 
 from megamoe import _states
 from megamoe._library import Keep, destroy, library
+from megamoe._process import OfThisProcess
 from megamoe._status import layer_config
-from megamoe._tensors import for_products, halves, is_being_captured, stream_of, view
+from megamoe._tensors import DTYPES, for_products, halves, is_being_captured, stream_of, view
 from megamoe.errors import check
 
 
@@ -27,13 +29,15 @@ KEEP_RULES = {"auto": KeepRule.AUTO, "plan": KeepRule.PLAN, "rows": KeepRule.ROW
 
 _handles = itertools.count(1)
 _layers = {}
+os.register_at_fork(after_in_child=_layers.clear)  # there the library's threads are not
 
 
 def by_handle(handle):
     """The layer that `Layer.handle` names."""
     layer = _layers.get(handle)
     if layer is None:
-        raise RuntimeError(f"layer is {handle}, expected the handle of a layer whose context is open")
+        raise RuntimeError(f"layer is {handle}, expected the handle of a layer whose context is open in this "
+                           "process")
     return layer
 
 
@@ -57,7 +61,7 @@ def products_of(gate, up, down):
     return for_products(gate), for_products(up), for_products(down)
 
 
-class Layer:
+class Layer(OfThisProcess):
     """Made by `Context.layer`. One serves any number of layers of a model that have its sizes: it holds no weights.
 
     Sizes: `hidden` H, `intermediate` I, `experts` E in all, `local_experts` El = E / W of this rank, `top_k` K.
@@ -75,15 +79,18 @@ class Layer:
         self.handle = next(_handles)
         _layers[self.handle] = self
 
-    def __deepcopy__(self, _):
-        """A copied model computes with the same layer."""
-        return self
-
-    def check_device(self, **tensors):
-        """Raises when a tensor is not where this layer computes: its address would mean nothing there."""
+    def check_tensors(self, **tensors):
+        """Raises when a tensor is not where this layer computes, where its address would mean nothing, or is of a kind
+        that the library has no name for."""
         for name, tensor in tensors.items():
-            if tensor is not None and tensor.device != self.device:
+            if tensor is None:
+                continue
+            if tensor.device != self.device:
                 raise ValueError(f"{name} is on {tensor.device}, expected {self.device}, the device of the context")
+            if tensor.dtype not in DTYPES:
+                raise TypeError(f"{name} is {tensor.dtype}, expected one of {', '.join(map(str, DTYPES))}")
+            if tensor.dim() > 3:
+                raise ValueError(f"{name} has {tensor.dim()} dimensions, expected at most 3")
 
     @contextmanager
     def telling_peers(self, refuse):
@@ -91,7 +98,7 @@ class Layer:
         the library that `refuse` names, and don't wait for this one."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # an interrupt too: a notebook goes on after it
             reason = f"{type(error).__name__}: {error}".encode()
             getattr(library(), refuse)(self.pointer, stream_of(self.device), reason)
             raise
@@ -109,7 +116,7 @@ class Layer:
         gate in the first half and up in the second, and up None) and down [El, H, I], bf16 or fp32.
         """
         with self.telling_peers("mmoe_refuse_forward"):
-            self.check_device(x=x, ids=ids, weights=weights, gate=gate, up=up, down=down)
+            self.check_tensors(x=x, ids=ids, weights=weights, gate=gate, up=up, down=down)
             y = x.new_empty(x.shape)
             keep = keep_of(rule)
             saved = None if keep is None else self.states.take(keep)
@@ -130,7 +137,7 @@ class Layer:
         fp32; dup is None when up is. With `accumulate` the last three are added to what is there.
         """
         with self.telling_peers("mmoe_refuse_backward"):
-            self.check_device(dy=dy, x=x, gate=gate, up=up, down=down)
+            self.check_tensors(dy=dy, x=x, gate=gate, up=up, down=down)
             saved = self.states.of(token)
             dx, dweights, dgate, dup, ddown = gradients
             if up is None:

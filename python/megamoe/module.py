@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from megamoe.functional import moe
+from megamoe.functional import check_layer, moe
 
 
 class MegaMoE(nn.Module):
@@ -11,10 +11,14 @@ class MegaMoE(nn.Module):
 
     `layer` is `Context.layer(...)`. Parameters: gate and up [El, I, H], or with `fused` gate_up [El, 2I, H] with gate in
     its first half; down [El, H, I]. `keep` as in `megamoe.moe`.
+
+    Each rank has parameters of its own under the same names: its state_dict() holds its experts alone. They are drawn
+    from PyTorch's generator, so ranks that were seeded alike begin with the same experts.
     """
 
     def __init__(self, layer, *, fused=False, keep="auto", device=None, dtype=torch.bfloat16):
         super().__init__()
+        check_layer(layer)
         self.layer, self.keep = layer, keep
         wide, narrow, local = layer.hidden, layer.intermediate, layer.local_experts
         shapes = {"gate_up": (2 * narrow, wide)} if fused else {"gate": (narrow, wide), "up": (narrow, wide)}

@@ -74,4 +74,10 @@ def differentiate(ctx, dy, _):
     return dx, None, dweights, dgate, dup, ddown, None, None
 
 
+def refuse_second_derivative(*_):
+    raise RuntimeError("megamoe has no second derivative: what went through a backward with create_graph=True can't be "
+                       "differentiated again")
+
+
+backward.register_autograd(refuse_second_derivative)
 forward.register_autograd(differentiate, setup_context=keep_for_backward)

@@ -11,7 +11,7 @@ import megamoe
 import reference
 import torch
 import torch.distributed as dist
-from calls import assert_same_bits, both, forward, leaves
+from calls import assert_same_bits, both, forward, gradients, leaves
 from megamoe import ops
 from megamoe.layer import KeepRule
 from model import CALLS, Model, recorded, step
@@ -60,6 +60,26 @@ def same_bits_as_one_rank(rank, world):
             assert_same_bits(both(layer, part(given, tokens, group.rank, world)), expected)
 
 
+def training_options_over_ranks(rank, world):
+    """fp32 experts and tokens under autocast, gate frozen, two microbatches of which one has a gradient of stride 0."""
+    tokens = [3 + 2 * each for each in range(world)]
+    given = reference.problem(sum(tokens), seed=4, device=device_of(rank), dtype=torch.float32)
+    given.x, given.dy = given.x.float(), given.dy.float()
+
+    def gradients_of(layer, mine):
+        inputs = leaves(mine, frozen=("gate",))
+        for turn in range(2):
+            with torch.autocast(mine.x.device.type, dtype=torch.bfloat16):
+                y = forward(layer, mine, inputs)
+            y.backward(mine.dy.bfloat16()) if turn == 0 else y.sum().backward()
+        return {"y": y.detach()} | {n: g for n, g in gradients(inputs).items() if n != "dgate"}
+
+    with megamoe.Context(device=device_of(rank), **context_options()) as alone, context(rank, world) as group:
+        expected = gradients_of(alone.layer(intermediate=INTERMEDIATE), given)
+        results = gradients_of(group.layer(intermediate=INTERMEDIATE), part(given, tokens, group.rank, world))
+        assert_same_bits(results, part_of_results(expected, tokens, group.rank, world))
+
+
 def refusals_reach_every_rank(rank, world):
     """The rank that is wrong says what, the others who refused, and the next call works."""
     with context(rank, world) as group:
@@ -105,6 +125,13 @@ def idle_ranks_train(rank, world):
         group.check()
 
 
+class NoMemory(torch.Tensor):
+    """A tensor for which there is no memory in fp32."""
+
+    def float(self):
+        raise torch.OutOfMemoryError("no memory for weights")
+
+
 def no_memory(*_):
     raise torch.OutOfMemoryError("no memory for gradients")
 
@@ -119,7 +146,8 @@ def new_gradients_of(function):
 
 
 def failures_before_a_call_reach_every_rank(rank, world):
-    """One rank can't make its forward, nor its backward, nor the memory for its gradients; what each rank is told."""
+    """One rank can't make its forward, nor its backward, nor the memory for its gradients, has an x of another dtype, and
+    no memory to convert its weights; what each rank is told."""
     said = []
     with context(rank, world) as group:
         layer = group.layer(intermediate=INTERMEDIATE)
@@ -133,7 +161,7 @@ def failures_before_a_call_reach_every_rank(rank, world):
             try:
                 call()
                 said.append("no error")
-            except (ValueError, torch.OutOfMemoryError, megamoe.MegaMoEError) as error:
+            except (TypeError, ValueError, torch.OutOfMemoryError, megamoe.MegaMoEError) as error:
                 said.append(f"{type(error).__name__}: {error}")
 
         told(lambda: layer.forward(*inputs, elsewhere, given.up, given.down, KeepRule.PLAN))
@@ -143,8 +171,20 @@ def failures_before_a_call_reach_every_rank(rank, world):
         with new_gradients_of(no_memory if is_wrong else ops.new_gradients):
             weights = (given.gate, given.up, given.down)
             told(lambda: torch.ops.megamoe.backward(given.dy, token, given.x, *weights, layer.handle, 2, 31))
+        told(lambda: both(layer, reference.Problem(**{**vars(given), "x": given.x.half()}) if is_wrong else given))
+        own = given.weights.as_subclass(NoMemory) if is_wrong else given.weights
+        told(lambda: megamoe.moe(given.x, given.ids, own, given.gate, given.up, given.down, layer=layer))
         assert_same_bits(both(layer, given), expected)
     return said
+
+
+def groups_of_others_are_refused(rank):
+    group = dist.new_group([0])
+    try:
+        megamoe.Context(group, device=device_of(rank), **context_options()).close()
+    except ValueError as error:
+        return str(error)
+    return "no error"
 
 
 def different_maxima_are_refused(rank, world):
@@ -229,17 +269,17 @@ def models_over_ranks(rank, world, kind):
         assert calls == CALLS[kind]
 
 
-def compiled_model_over_ranks(rank, world):
-    """A compiled model with full checkpoints, as the plain one, on ranks whose tokens differ."""
+def compiled_model_over_ranks(rank, world, kind):
+    """A compiled model with checkpoints, as the plain one, on ranks whose tokens differ."""
     with context(rank, world) as group:
         layer = group.layer(intermediate=INTERMEDIATE)
         given = reference.problem(5 + 2 * rank, seed=rank, device=device_of(rank))
-        model = Model(layer, "full", seed=rank)
+        model = Model(layer, kind, seed=rank)
         expected = step(model, given.x, given.dy)
         with recorded(layer) as calls:
             results = step(torch.compile(model, fullgraph=True, backend="aot_eager"), given.x, given.dy)
         assert_same_bits({name.removeprefix("_orig_mod."): value for name, value in results.items()}, expected)
-        assert calls == CALLS["full"]
+        assert calls == CALLS[kind]
 
 
 def fsdp_over_data_parallel_groups(rank, world):

@@ -1,12 +1,14 @@
 """The C library from Python: layouts against the header, errors, and what a machine can do."""
 
 import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import megamoe
 import pytest
+import torch
 from megamoe import _library, _status, errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +65,8 @@ def test_what_the_machine_can_do():
     assert megamoe.status().startswith("megamoe 0.") and "\ncpu: available: " in megamoe.status()
     assert megamoe.unavailable_reason("tpu") == "device is 'tpu', expected one of 'cuda', 'cpu'"
     assert megamoe.is_available("cuda") == (megamoe.unavailable_reason("cuda") is None)
+    assert megamoe.is_available(torch.device("cpu"))
+    assert megamoe.unavailable_reason("cuda:1") == megamoe.unavailable_reason("cuda")
 
 
 def test_unsupported_reasons():
@@ -83,6 +87,14 @@ def test_unsupported_reasons():
 def test_a_context_where_the_layer_can_not_run():
     with pytest.raises(RuntimeError, match="device is 'tpu', expected one of 'cuda', 'cpu'"):
         megamoe.Context(max_tokens=1, hidden=64, top_k=1, experts=1, device="tpu")
+
+
+def test_a_context_names_its_device_as_tensors_do():
+    with megamoe.Context(max_tokens=1, hidden=64, top_k=1, experts=1, device="cpu:0", threads=1) as made:
+        assert made.device == torch.zeros(1).device
+    if not megamoe.is_available("cuda"):
+        with pytest.raises(RuntimeError, match=re.escape(megamoe.unavailable_reason("cuda"))):
+            megamoe.Context(max_tokens=1, hidden=64, top_k=1, experts=1, device=0)
 
 
 def test_options_become_a_configuration():

@@ -20,6 +20,11 @@ def test_idle_ranks_train(processes, world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
+def test_training_options_over_ranks(processes, world):
+    processes.run(rank_cases.training_options_over_ranks, world)
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_refusals_reach_every_rank(processes, world):
     for rank, said in enumerate(processes.run(rank_cases.refusals_reach_every_rank, world)):
         reason = "ids at token 1, slot 0 is 8, expected -1 or 0 .. 7"
@@ -31,10 +36,17 @@ def test_refusals_reach_every_rank(processes, world):
 
 def test_failures_before_a_call_reach_every_rank(processes):
     elsewhere, no_memory = "ValueError: gate is on meta, expected ", "OutOfMemoryError: no memory for gradients"
+    dtype, no_conversion = "TypeError: x is torch.float16, expected ", "OutOfMemoryError: no memory for weights"
     for rank, told in enumerate(processes.run(rank_cases.failures_before_a_call_reach_every_rank, 2)):
-        for said, reason in zip(told, (elsewhere, elsewhere, no_memory), strict=True):
+        for said, reason in zip(told, (elsewhere, elsewhere, no_memory, dtype, no_conversion), strict=True):
             assert said.startswith(reason) if rank % 2 == 1 else said.startswith("RefusedError: rank 1 refused call")
             assert reason in said
+
+
+def test_groups_of_others_are_refused(processes):
+    first, *others = processes.run(rank_cases.groups_of_others_are_refused)
+    assert first == "no error"
+    assert set(others) == {"process_group is one that this rank is not in, expected one of its own"}
 
 
 def test_different_maxima_are_refused(processes):
@@ -62,8 +74,9 @@ def test_models_over_ranks(processes, kind):
     processes.run(rank_cases.models_over_ranks, WORLDS[-1], kind)
 
 
-def test_compiled_model_over_ranks(processes):
-    processes.run(rank_cases.compiled_model_over_ranks, WORLDS[0])
+@pytest.mark.parametrize("kind", ["full", "selective"])
+def test_compiled_model_over_ranks(processes, kind):
+    processes.run(rank_cases.compiled_model_over_ranks, WORLDS[0], kind)
 
 
 @pytest.mark.parametrize("world", WORLDS)
