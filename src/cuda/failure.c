@@ -124,16 +124,17 @@ static bool has_failed(const struct call_told *told) {
     return __atomic_load_n(&told->first.result.call, __ATOMIC_ACQUIRE) != told->seen;
 }
 
-/* The device leaves it as it is until it has been seen. */
+/* The device leaves it as it is until it has been seen. One that fails right now may be counted here and be the next
+ * first one too; counted before that is said, it might be neither. */
 static mmoe_status take_first(struct mmoe_group *group) {
     struct mm_cuda_group *cuda = group->backend_state;
     struct call_told *told = cuda->told;
     char text[MM_ERROR_BYTES];
     const mmoe_status status = failed(group, &told->first);
-    const uint32_t failures = __atomic_load_n(&told->failures, __ATOMIC_RELAXED);
-    const uint32_t others = failures - cuda->failures_seen - 1;
-    cuda->failures_seen = failures;
-    __atomic_store_n(&told->seen, told->first.result.call, __ATOMIC_RELEASE);
+    const uint32_t behind = told->first.number + cuda->told_behind;
+    __atomic_store_n(&told->seen, told->first.result.call, __ATOMIC_SEQ_CST);
+    const uint32_t others = __atomic_load_n(&told->failures, __ATOMIC_SEQ_CST) - behind;
+    cuda->told_behind = 0;
     if (others == 0) {
         return status;
     }
@@ -144,7 +145,7 @@ static mmoe_status take_first(struct mmoe_group *group) {
 /* Behind one that has not been seen. */
 static mmoe_status take_last(struct mmoe_group *group) {
     struct mm_cuda_group *cuda = group->backend_state;
-    cuda->failures_seen++;
+    cuda->told_behind++;
     return failed(group, &cuda->told->last);
 }
 

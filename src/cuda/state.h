@@ -60,7 +60,7 @@ struct mm_cuda_group {
     struct mm_device_buffer weight_maps; /* of weights given as one pointer an expert */
     struct plan_summary *summary;        /* where the host reads it to; pinned, as is the next one */
     struct call_told *told;              /* what devices tell the host of calls */
-    uint32_t failures_seen;              /* of those that it counts */
+    uint32_t told_behind;                /* failures behind a first one that has not been seen, already told */
     bool stop_seen;                      /* that it tells of */
     struct mm_cuda_plan plan;            /* of a forward that keeps nothing */
     mm_cu_event phase_ends[MM_CUDA_PHASES + 1];

@@ -27,6 +27,7 @@ MM_DEVICE void tell_in(const call_group &group, const call_result &result, call_
         copy_words(&to->header[1], &own->header[group.rank], sizeof(call_header));
     warp_sync();
     if (lane_index() == 0) {
+        store_u32(&to->number, load_u32(&group.told->failures));
         store_u32(&to->result.outcome, result.outcome);
         store_u32(&to->result.rank, result.rank);
         store_u32(&to->result.rows, result.rows);
@@ -34,11 +35,14 @@ MM_DEVICE void tell_in(const call_group &group, const call_result &result, call_
     }
 }
 
-/* Aligned. What the host has not seen it may be reading. */
+/* Aligned. What the host has not seen it may be reading. It counts after it has said what it has seen, and this looks
+ * after it has counted: so what is not told as the first one, it has counted. */
 MM_DEVICE bool has_seen_first(const call_told *told) {
     uint32_t seen = 0;
-    if (lane_index() == 0)
+    if (lane_index() == 0) {
+        fence_sc_system();
         seen = load_acquire_system(&told->seen) == load_u32(&told->first.result.call);
+    }
     seen = warp_shuffle(seen, 0);
     warp_sync();
     return seen != 0;

@@ -94,6 +94,7 @@ struct call_result {
 /* A call that failed without being stopped. */
 struct call_failure {
     struct call_result result;        /* call 0: there is none. The rest belongs to it: */
+    uint32_t number;                  /* of failures, this one among them */
     struct call_header header[2];     /* CALL_REFUSED, CALL_MISMATCH: of `result.rank`; CALL_MISMATCH, CALL_CAPACITY: of
                                          this rank */
     uint32_t hello[CALL_HELLO_WORDS]; /* CALL_STRANGER: of `result.rank` */

@@ -129,6 +129,7 @@ MM_DEVICE void fence_async_shared(void); /* generic accesses to shared memory be
 MM_DEVICE void fence_async(void);        /* the same for all memory: generic and async, global included */
 MM_DEVICE void fence_gpu(void);          /* acq_rel at GPU scope */
 MM_DEVICE void fence_system(void);       /* acq_rel at system scope */
+MM_DEVICE void fence_sc_system(void);    /* sc: loads after it come after stores before it, too */
 
 /* ---- Global memory -------------------------------------------------------------------------------- */
 

@@ -235,6 +235,9 @@ MM_DEVICE void fence_gpu(void) {
 MM_DEVICE void fence_system(void) {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
+MM_DEVICE void fence_sc_system(void) {
+    asm volatile("fence.sc.sys;" ::: "memory");
+}
 
 /* ---- Global memory -------------------------------------------------------------------------------- */
 

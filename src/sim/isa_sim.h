@@ -173,6 +173,9 @@ MM_DEVICE void fence_gpu(void) {
 MM_DEVICE void fence_system(void) {
     sim::fence(true);
 }
+MM_DEVICE void fence_sc_system(void) {
+    sim::fence(true);
+}
 
 /* ---- Global memory -------------------------------------------------------------------------------- */
 

@@ -70,6 +70,7 @@ void several_calls_fail(story &s) {
             const call_told told = s.group.told(0, r);
             const call_failure &one = told.first, &other = told.last;
             s.expect(told.failures == count && one.result.call == first && other.result.call == last_one &&
+                         one.number == (first == 1 ? 1 : count) && other.number == count &&
                          one.header[0].fault.kind == (first == 1 ? IDS_BAD_ID : IDS_BAD_WEIGHT) &&
                          other.header[0].fault.kind == (last_one == 1 ? IDS_BAD_ID : IDS_BAD_WEIGHT),
                      text("%s, rank %u: told of %u failures, first call %u, last call %u", when, r, told.failures,
