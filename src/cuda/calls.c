@@ -72,11 +72,13 @@ static bool may_be_adding(const struct mm_cuda_group *cuda) {
 }
 
 /* The group has broken just now, with the thread's error text, and with it ends a call that was queued before. A device
- * that has told so knows what was added. */
+ * that has told of a stop knows what was added; what has ended without one has added all. */
 static mmoe_status break_with_sums(const struct mm_cuda_call *call, mmoe_status status) {
     struct mmoe_group *group = call->group;
-    if (!call->adds && !call->cuda->stop_seen && may_be_adding(call->cuda)) {
-        status = mm_cuda_spoilt(status, false);
+    const bool under_way = may_be_adding(call->cuda), stopped = mm_cuda_has_stopped(call->cuda);
+    const bool spoilt = stopped ? call->cuda->told->spoilt != 0 : under_way;
+    if (!call->adds && !call->cuda->stop_seen && spoilt) {
+        status = mm_cuda_spoilt(status, stopped);
         snprintf(group->broken_text, sizeof group->broken_text, "%s", mmoe_last_error());
     }
     call->cuda->adds = false;

@@ -149,10 +149,14 @@ static mmoe_status take_last(struct mmoe_group *group) {
     return failed(group, &cuda->told->last);
 }
 
+bool mm_cuda_has_stopped(const struct mm_cuda_group *cuda) {
+    return __atomic_load_n(&cuda->told->stopped.outcome, __ATOMIC_ACQUIRE) == CALL_STOPPED;
+}
+
 static mmoe_status take_stop(struct mmoe_group *group) {
     struct mm_cuda_group *cuda = group->backend_state;
     const struct call_told *told = cuda->told;
-    if (cuda->stop_seen || __atomic_load_n(&told->stopped.outcome, __ATOMIC_ACQUIRE) != CALL_STOPPED) {
+    if (cuda->stop_seen || !mm_cuda_has_stopped(cuda)) {
         return MMOE_OK;
     }
     cuda->stop_seen = true;

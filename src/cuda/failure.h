@@ -13,6 +13,9 @@ mmoe_status mm_cuda_failure(struct mmoe_group *group);
 mmoe_status mm_cuda_failure_of(struct mmoe_group *group, uint32_t call);
 mmoe_status mm_cuda_failure_of_ended(struct mmoe_group *group);
 
+/* Whether the device has told of a call that was stopped, and with it of what had been added by then. */
+bool mm_cuda_has_stopped(const struct mm_cuda_group *cuda);
+
 /* The last failure's sentence, and that gradients of weights have a part of what was to be added to them. Not
  * `certain`: that they may have one, since the host does not know how far the device has come. */
 mmoe_status mm_cuda_spoilt(mmoe_status status, bool certain);
