@@ -105,6 +105,31 @@ MM_KERNEL(message_chain, parameters, 32) {
         post(p.number[0], flags + cta * FLAG_STRIDE, 1);
 }
 
+/* Pairs of CTAs, number[0] rounds: both store a word of their own and then look at the other's. At least one must see
+ * what the other has stored. Words of the output, FLAG_STRIDE apart: for each pair two flags, two words, whether the
+ * odd CTA has seen nothing, and in how many rounds both have. */
+MM_KERNEL(message_store_and_look, parameters, 32) {
+    const uint32_t rounds = p.number[0], odd = cta_index() % 2;
+    uint32_t *flags = (uint32_t *)p.out + cta_index() / 2 * 6 * FLAG_STRIDE, *words = flags + 2 * FLAG_STRIDE,
+             *blind = flags + 4 * FLAG_STRIDE, both = 0;
+    for (uint32_t round = 1; round <= rounds && lane_index() == 0; round++) {
+        store_release_system(words + odd * FLAG_STRIDE, round);
+        fence_sc_system();
+        const uint32_t saw_nothing = load_acquire_system(words + (1 - odd) * FLAG_STRIDE) < round;
+        if (odd) {
+            store_u32(blind, saw_nothing);
+            post(STORE_SYSTEM, flags + FLAG_STRIDE, round);
+            await(STORE_SYSTEM, flags, round, p.late);
+        } else {
+            await(STORE_SYSTEM, flags + FLAG_STRIDE, round, p.late);
+            both += saw_nothing & load_u32(blind);
+            post(STORE_SYSTEM, flags, round);
+        }
+    }
+    if (lane_index() == 0)
+        store_u32(odd ? blind : blind + FLAG_STRIDE, odd ? 0 : both);
+}
+
 /* As message_pass, with one warp a CTA and data that bulk copies write and read: shared memory of the even CTA, the
  * slot, shared memory of the odd CTA, the copies. */
 MM_KERNEL(message_bulk, parameters, 32) {

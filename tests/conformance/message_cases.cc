@@ -62,6 +62,23 @@ void add_chain(case_list &cases, uint32_t kind) {
     cases.push_back(c);
 }
 
+void add_store_and_look(case_list &cases) {
+    const uint32_t pairs = 2, rounds = 200;
+    test_case c;
+    c.name = "message: two CTAs that store and then look, fence_sc_system";
+    c.kernel = "message_store_and_look";
+    c.ctas = 2 * pairs;
+    c.together = true;
+    c.threads = 32;
+    c.number[0] = rounds;
+    c.after = image(pairs * 6 * FLAG_BYTES);
+    c.before.assign(c.after.bytes.size(), 0);
+    for (uint32_t pair = 0; pair < pairs; pair++)
+        for (uint32_t word = 0; word < 6; word++)
+            c.after.put((pair * 6 + word) * FLAG_BYTES, word < 4 ? rounds : 0u);
+    cases.push_back(c);
+}
+
 void add_between_proxies(case_list &cases) {
     test_case c;
     c.name = "message: a thread and its own bulk copies";
@@ -85,6 +102,7 @@ void add_message_cases(case_list &cases) {
         add_pass(cases, "message_bulk", "bulk copies", kind, 32);
         add_chain(cases, kind);
     }
+    add_store_and_look(cases);
     add_between_proxies(cases);
 }
 
