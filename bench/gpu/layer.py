@@ -11,6 +11,7 @@ from library import KEEP_PLAN, KEEP_ROWS, Group, Layer
 from measure import Variant, Wrong, relative_error
 
 TOKENS, TOP_K = 16384, 8
+SHAPES = [(2048, 768), (4096, 1536)]  # hidden, intermediate: of Qwen3-30B-A3B and Qwen3-235B-A22B
 PHASES = ("exchange", "plan", "fused", "dispatch", "gate_up", "down", "dgrad", "wgrad", "combine", "total")
 
 
@@ -23,8 +24,7 @@ class Case:
 
 
 def cases(quick):
-    shapes = [(2048, 768), (4096, 1536)]
-    every = [Case(*shape, experts, routing) for shape in shapes for experts in (128, 32)
+    every = [Case(*shape, experts, routing) for shape in SHAPES for experts in (128, 32)
              for routing in ("uniform", "zipf")]
     return every[:1] if quick else every
 

@@ -18,7 +18,7 @@ import merged_backward
 import ranks
 import tables
 from in_step import Effort
-from layer import TOKENS, TOP_K
+from layer import SHAPES, TOKENS, TOP_K
 from library import Library
 from setting import Case, Setting
 
@@ -33,14 +33,13 @@ LATE = 60.0  # past the time the ranks are ended
 
 
 def cases(quick, world):
-    shapes = [(2048, 768), (4096, 1536)]
-    found = [Case(*shape, EXPERTS, TOKENS, "uniform", world, headline=True) for shape in shapes]
+    found = [Case(*shape, EXPERTS, TOKENS, "uniform", world, headline=True) for shape in SHAPES]
     if quick:
         return found
-    for shape in shapes:
+    for shape in SHAPES:
         found += [Case(*shape, EXPERTS, tokens, "uniform", world) for tokens in (TOKENS // 4, TOKENS // 2)]
         found += [Case(*shape, EXPERTS, TOKENS, "zipf", world), Case(*shape, 16 * world, TOKENS, "uniform", world)]
-    return found + [Case(*shape, EXPERTS, TOKENS, "uniform", 1) for shape in shapes]
+    return found + [Case(*shape, EXPERTS, TOKENS, "uniform", 1) for shape in SHAPES]
 
 
 def directions_of(case, only):

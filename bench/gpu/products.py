@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import measure
+from layer import SHAPES
 from library import Products
 from measure import Variant, Wrong, relative_error
 
@@ -14,7 +15,6 @@ BLOCK = 128  # rows that a segment is padded to
 DW_COLUMNS = 256  # columns that a part of dw sums
 
 # What is asked for on one H200 with even routing: the least share of dense, for (hidden, experts).
-SHAPES = [(2048, 768), (4096, 1536)]
 EXPERTS = [64, 16]
 TARGETS = {
     "gate_up and down": {(hidden, experts): 0.95 for hidden, _ in SHAPES for experts in EXPERTS},

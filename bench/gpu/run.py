@@ -66,7 +66,8 @@ def last_of(records, name, folders):
 def with_waits(record, name, world, arguments, folders):
     """The record with what the time of a call goes to, which is not asked of a quick run or of one direction."""
     if not arguments.quick and arguments.only is None:
-        record["waits"] = waits.measure(arguments.command, world, layer.TOKENS, layer.TOP_K, say)
+        sizes = {"experts": parallel.EXPERTS, "top-k": layer.TOP_K, "tokens": layer.TOKENS, "ranks": world}
+        record["waits"] = waits.measure(arguments.command, layer.SHAPES, sizes, say)
         write(record, name, folders)
     return record
 

@@ -119,11 +119,12 @@ def layer_short(record):
 
 def with_waits(tables, record):
     """And what the time of a multiprocessor goes to in a call, by cause, where that was measured."""
-    rows = [[f"{entry['hidden']}/{entry['intermediate']}, {one['call']}, rank {one['rank']}",
-             *(number(us, 0) for us in one["us"].values())]
-            for entry in record.get("waits", []) for one in entry["calls"]]
-    causes = [list(one["us"]) for entry in record.get("waits", []) for one in entry["calls"]]
-    return "\n\n".join([*tables, *([aligned(["microseconds", *causes[0]], rows)] if rows else [])])
+    told = [(entry, one) for entry in record.get("waits", []) for one in entry["calls"]]
+    if told:
+        rows = [[f"{entry['hidden']}/{entry['intermediate']}, {one['call']}, rank {one['rank']}",
+                 *(number(us, 0) for us in one["us"].values())] for entry, one in told]
+        tables = [*tables, aligned(["microseconds", *told[0][1]["us"]], rows)]
+    return "\n\n".join(tables)
 
 
 # ---- Parallel

@@ -5,7 +5,6 @@ import json
 import subprocess
 import tempfile
 
-EXPERTS, SHAPES = 128, ((2048, 768), (4096, 1536))
 WARM_UP = 60  # calls of each direction, after which the GPU is at its power limit
 PATIENCE = 90.0  # seconds for a shape, most of which go into data made on the CPU
 
@@ -29,15 +28,15 @@ def calls_of(traced):
             for call in ("forward", "backward") for told in traced["traces"]]
 
 
-def measure(command, world, tokens, top_k, say):
-    """An entry a shape, each with its calls or with why there are none."""
-    options, entries = {"experts": EXPERTS, "top-k": top_k, "tokens": tokens, "ranks": world, "keep": "rows",
-                        "backend": "cuda", "warmup": WARM_UP}, []
-    for hidden, intermediate in SHAPES:
+def measure(command, shapes, sizes, say):
+    """An entry for each hidden and intermediate size, with its calls or with why there are none. `sizes`: the other
+    options of the command."""
+    entries = []
+    for hidden, intermediate in shapes:
         say(f"waits: {hidden}/{intermediate}")
-        entry, traced = {"hidden": hidden, "intermediate": intermediate, "experts": EXPERTS}, "no command was given"
+        entry, traced = {**sizes, "hidden": hidden, "intermediate": intermediate}, "no command was given"
         if command is not None:
-            traced = trace(command, {**options, "hidden": hidden, "intermediate": intermediate})
+            traced = trace(command, {**entry, "keep": "rows", "backend": "cuda", "warmup": WARM_UP})
         if isinstance(traced, str):
             say(f"not measured: {traced}")
             entries.append({**entry, "calls": [], "not_measured": traced})

@@ -28,7 +28,7 @@ def stand_in(folder):
 
 def measured(command):
     said = []
-    return waits.measure(command, 2, 64, 4, said.append), said
+    return waits.measure(command, [(2048, 768), (4096, 1536)], {"experts": 128, "ranks": 2}, said.append), said
 
 
 def test_each_call_and_rank_is_told_with_its_causes(tmp_path):

@@ -76,7 +76,7 @@ sim::options options_for(const test_case &c, uint64_t seed) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 16);
+    const uint64_t seeds = argument_or(count, arguments, 1, rig_small() ? 2 : 16);
     const std::string wanted = count > 2 ? arguments[2] : "";
     const case_list cases = all_cases();
     std::vector<outcome> outcomes(cases.size());

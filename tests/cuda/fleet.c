@@ -105,20 +105,12 @@ static void share(struct rig_rank *rank, void *context) {
         expect_nothing_left(rank, descriptors);
 }
 
-void barrier_make(pthread_barrier_t *barrier, int world) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(barrier, &attributes, (unsigned)world);
-    pthread_barrierattr_destroy(&attributes);
-}
-
 void run_sharing_of(const int *gpu, int gpus, int world, enum rig_kind kind) {
     struct meeting *meeting = rig_shared(sizeof *meeting);
     meeting->crew = crew_on(world, kind);
     memcpy(meeting->gpu, gpu, (size_t)gpus * sizeof *gpu);
     meeting->gpus = gpus;
-    barrier_make(&meeting->barrier, world);
+    rig_barrier_make(&meeting->barrier, world);
     const int descriptors = open_descriptors();
     crew_run(&meeting->crew, share, meeting);
     assert_int_equal(open_descriptors(), descriptors);

@@ -29,9 +29,6 @@ uint32_t *block_of(const mmoe_group *group, int rank);
 uint32_t *place(const mmoe_group *group, int writer, int owner);
 uint32_t mark(int writer, int owner);
 
-/* Of `world` ranks of any kind. */
-void barrier_make(pthread_barrier_t *barrier, int world);
-
 /* Makes a group whose ranks write to one another and find what was written, and ends it: nothing is left. Of the ranks
  * on the first GPUs, or on these in turn. */
 void run_sharing(int world, enum rig_kind kind);

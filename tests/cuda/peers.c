@@ -105,14 +105,6 @@ struct sharing {
     pthread_barrier_t barrier;
 };
 
-static void make_barrier(struct sharing *sharing) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&sharing->barrier, &attributes, (unsigned)sharing->crew.world);
-    pthread_barrierattr_destroy(&attributes);
-}
-
 static void expect_words(struct rig_rank *rank, mmoe_group *group, int owner, bool written) {
     const size_t bytes = cuda_of(group)->layout.bytes;
     uint16_t *words = malloc(bytes);
@@ -158,7 +150,7 @@ static size_t available(int ordinal) {
 static void run_reaching(enum rig_kind kind) {
     struct sharing *sharing = rig_shared(sizeof *sharing);
     sharing->crew = crew_on(ranks, kind);
-    make_barrier(sharing);
+    rig_barrier_make(&sharing->barrier, ranks);
     crew_run(&sharing->crew, reach, sharing);
     pthread_barrier_destroy(&sharing->barrier);
     rig_shared_free(sharing);
@@ -303,7 +295,7 @@ static void run_steps(struct rig_batch *batch, bool adopt) {
     struct crew *crew = &computing.sharing.crew;
     *crew = crew_on(batch->world, RIG_THREADS);
     crew->config.max_experts = batch->layer.experts;
-    make_barrier(&computing.sharing);
+    rig_barrier_make(&computing.sharing.barrier, crew->world);
     crew_run(crew, compute, &computing);
     pthread_barrier_destroy(&computing.sharing.barrier);
 }
@@ -410,7 +402,7 @@ static void adopted_blocks_of_ranks_that_differ(void **state) {
         *crew = crew_on(ranks, RIG_THREADS);
         crew->config.max_experts = batch.layer.experts;
         crew->config.max_tokens = 64 * TOKENS;
-        make_barrier(&differing.sharing);
+        rig_barrier_make(&differing.sharing.barrier, crew->world);
         crew_run(crew, differ, &differing);
         pthread_barrier_destroy(&differing.sharing.barrier);
     }

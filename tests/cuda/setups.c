@@ -39,7 +39,7 @@ static struct trouble *trouble_make(enum rig_kind kind, enum mm_step step, int s
         .crew = crew_on(RANKS, kind), .hook = {.at = trouble_here, .context = trouble}, .step = step, .signal = signal};
     trouble->crew.hook = &trouble->hook;
     trouble->crew.seconds = 20;
-    barrier_make(&trouble->barrier, RANKS);
+    rig_barrier_make(&trouble->barrier, RANKS);
     return trouble;
 }
 

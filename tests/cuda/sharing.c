@@ -216,7 +216,7 @@ static void a_dead_rank_is_missed_when_a_call_begins(void **state) {
         crew->expendable = 1 << 1;
         crew->config.max_hidden = 64;
         crew->config.max_experts = 2;
-        barrier_make(&dying->barrier, dying->crew.world);
+        rig_barrier_make(&dying->barrier, dying->crew.world);
         crew_run(crew, call_the_dead, dying);
         pthread_barrier_destroy(&dying->barrier);
         rig_shared_free(dying);

@@ -213,7 +213,7 @@ int main(int count, char **arguments) {
         return 2;
     }
     const places where(arguments[1]);
-    const uint64_t seeds = argument_or(count, arguments, 2, at_small_size() ? 12 : 24);
+    const uint64_t seeds = argument_or(count, arguments, 2, rig_small() ? 12 : 24);
     schedule_set schedules;
     size_t proved = 0, tried = 0;
     for (const fault_case &c : all_faults())

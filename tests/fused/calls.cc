@@ -274,7 +274,7 @@ bool passes(const scenario &s, uint64_t seed, std::set<uint64_t> *schedules) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 8);
+    const uint64_t seeds = argument_or(count, arguments, 1, rig_small() ? 2 : 8);
     const uint64_t first = argument_or(count, arguments, 2, 1);
     std::set<uint64_t> schedules;
     unsigned failed = 0;

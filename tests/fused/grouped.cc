@@ -218,7 +218,7 @@ bool extremes_pass(bool small) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const bool small = at_small_size();
+    const bool small = rig_small();
     const uint64_t seeds = argument_or(count, arguments, 1, small ? 4 : 8);
     const uint64_t first = argument_or(count, arguments, 2, 1);
     unsigned failed = !extremes_pass(small);

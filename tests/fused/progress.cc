@@ -181,7 +181,7 @@ std::string many_calls_end(unsigned world, uint64_t seed) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 1 : 6);
+    const uint64_t seeds = argument_or(count, arguments, 1, rig_small() ? 1 : 6);
     const uint64_t first = argument_or(count, arguments, 2, 1);
     const struct {
         const char *name;

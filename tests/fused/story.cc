@@ -23,7 +23,7 @@ static bool holds(const named_story &what, unsigned world, uint64_t seed, std::s
 }
 
 int tell_all(const std::vector<named_story> &stories, uint64_t seeds, int count, char **arguments) {
-    seeds = argument_or(count, arguments, 1, at_small_size() ? 1 : seeds);
+    seeds = argument_or(count, arguments, 1, rig_small() ? 1 : seeds);
     const uint64_t first = argument_or(count, arguments, 2, 1);
     static const unsigned worlds[] = {2, 4, 1, 2, 3, 2};
     std::set<uint64_t> schedules;

@@ -162,13 +162,9 @@ struct beside {
 /* The last batch needs more memory than those before. */
 static struct beside *beside_make(int world, enum form form, int64_t most) {
     struct beside *beside = rig_shared(sizeof *beside);
-    pthread_barrierattr_t attributes;
     beside->form = form;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&beside->held, &attributes, (unsigned)world);
-    pthread_barrier_init(&beside->over, &attributes, (unsigned)world);
-    pthread_barrierattr_destroy(&attributes);
+    rig_barrier_make(&beside->held, world);
+    rig_barrier_make(&beside->over, world);
     for (int i = 0; i < BATCHES; i++) {
         int64_t tokens[MMOE_MAX_WORLD];
         for (int r = 0; r < world; r++)

@@ -255,11 +255,7 @@ static void a_peer_gives_up(void **state) {
         GPUS_EACH_WORLD(world)
     for (int sums = 0; sums < SUMS; sums++) {
         struct giving_up *giving_up = rig_shared(sizeof *giving_up);
-        pthread_barrierattr_t attributes;
-        pthread_barrierattr_init(&attributes);
-        pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-        pthread_barrier_init(&giving_up->barrier, &attributes, (unsigned)world);
-        pthread_barrierattr_destroy(&attributes);
+        rig_barrier_make(&giving_up->barrier, world);
         giving_up->queued = queued_make(world, TOKENS, RIG_UNIFORM, true);
         giving_up->sums = (enum sums)sums;
         struct rig_world ranks = rig_world_for(&giving_up->queued.good, 1, gpus_kind);

@@ -16,14 +16,6 @@ int victim_of(int world) {
     return world - 1;
 }
 
-static void make_barrier(pthread_barrier_t *barrier, int world) {
-    pthread_barrierattr_t attributes;
-    pthread_barrierattr_init(&attributes);
-    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(barrier, &attributes, (unsigned)world);
-    pthread_barrierattr_destroy(&attributes);
-}
-
 struct loss *loss_make(int world, enum lost_in kind, mmoe_capacity_policy policy, int64_t most) {
     struct loss *loss = rig_shared(sizeof *loss);
     int64_t tokens[MMOE_MAX_WORLD];
@@ -36,8 +28,8 @@ struct loss *loss_make(int world, enum lost_in kind, mmoe_capacity_policy policy
     loss->kind = kind;
     loss->policy = policy;
     loss->options = policy == MMOE_CAPACITY_GROW ? &loss_overwritten : &loss_added;
-    make_barrier(&loss->met, world);
-    make_barrier(&loss->named, world);
+    rig_barrier_make(&loss->met, world);
+    rig_barrier_make(&loss->named, world);
     return loss;
 }
 

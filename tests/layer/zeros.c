@@ -38,11 +38,7 @@ static void zero_tail(struct rig_batch *batch) {
 void (*const zeroed_batches[ZEROED_BATCHES])(struct rig_batch *batch) = {one_in_a_zero_matrix, zero_token, zero_expert,
                                                                          negative_zeros, zero_tail};
 
-void zero_router_weights(struct rig_batch *batch) {
-    memset(batch->weights, 0, (size_t)rig_batch_slots(batch) * sizeof *batch->weights);
-}
-
-void expect_gradients_of_weights_alone(const struct rig_batch *batch) {
+static void expect_gradients_of_weights_alone(const struct rig_batch *batch) {
     const float *stacks[] = {batch->dgate, batch->dup, batch->ddown};
     for (int64_t i = 0; i < rig_batch_values(batch); i++)
         assert_true((batch->y[i] & 0x7fff) == 0 && (batch->dx[i] & 0x7fff) == 0);
@@ -51,4 +47,17 @@ void expect_gradients_of_weights_alone(const struct rig_batch *batch) {
             assert_true(stacks[i][j] == 0);
     for (int64_t s = 0; s < rig_batch_slots(batch); s++)
         assert_true(isfinite(batch->dweights[s]) && batch->dweights[s] != 0);
+}
+
+void prove_zero_router_weights(const mmoe_layer_config *layer, int world, const int64_t *tokens) {
+    for (int keep = MMOE_KEEP_PLAN; keep <= MMOE_KEEP_ROWS; keep++) {
+        const struct rig_options options = {.keep = keep};
+        struct rig_batch batch = rig_batch_make(layer, world, tokens, RIG_UNIFORM, 61);
+        rig_batch_positive(&batch);
+        memset(batch.weights, 0, (size_t)rig_batch_slots(&batch) * sizeof *batch.weights);
+        struct rig_world ranks = rig_world_for(&batch, 1, RIG_THREADS);
+        rig_prove(&ranks, &batch, 1, &options);
+        expect_gradients_of_weights_alone(&batch);
+        rig_batch_free(&batch);
+    }
 }

@@ -11,8 +11,8 @@
  * than 200, and there are at least 6 tokens. */
 extern void (*const zeroed_batches[ZEROED_BATCHES])(struct rig_batch *batch);
 
-/* Router weights of zero: y, dx and the experts' gradients are zero, and each slot still has a gradient of its own. */
-void zero_router_weights(struct rig_batch *batch);
-void expect_gradients_of_weights_alone(const struct rig_batch *batch);
+/* With router weights of zero y, dx and the experts' gradients are zero, and each slot still has a gradient of its own,
+ * whatever is kept. `tokens` of each of `world` ranks. */
+void prove_zero_router_weights(const mmoe_layer_config *layer, int world, const int64_t *tokens);
 
 #endif

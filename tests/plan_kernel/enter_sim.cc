@@ -294,7 +294,7 @@ std::string three_calls(uint64_t seed) {
 } // namespace
 
 int main() {
-    const uint64_t seeds = at_small_size() ? 20 : 300;
+    const uint64_t seeds = rig_small() ? 20 : 300;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++) {
         const std::string fault = three_calls(seed);

@@ -137,7 +137,7 @@ bool largest_shapes(int experts, int top_k) {
 } // namespace
 
 int main() {
-    const bool small = at_small_size();
+    const bool small = rig_small();
     const uint64_t seeds = small ? 40 : 600;
     unsigned failed = 0;
     for (uint64_t seed = 0; seed < seeds; seed++)

@@ -34,6 +34,14 @@ void *rig_shared(size_t bytes) {
     return (char *)block + SHARED_HEADER;
 }
 
+void rig_barrier_make(pthread_barrier_t *barrier, int world) {
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(barrier, &shared, (unsigned)world);
+    pthread_barrierattr_destroy(&shared);
+}
+
 void rig_shared_free(void *memory) {
     if (!memory)
         return;
@@ -52,11 +60,6 @@ bool rig_fail(struct rig_rank *rank, const char *file, int line, const char *for
     va_end(arguments);
     rank->failed = true;
     return false;
-}
-
-bool rig_small(void) {
-    const char *scale = getenv("MMOE_TEST_SCALE");
-    return scale && strcmp(scale, "small") == 0;
 }
 
 int rig_scaled(const char *what, int full, int small) {
@@ -124,11 +127,7 @@ static struct stage *stage_make(const struct rig_world *world, rig_body body, vo
         stage->rank[r].rank = r;
         stage->rank[r].world = world->world;
     }
-    pthread_barrierattr_t shared;
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&stage->segments_poisoned, &shared, (unsigned)world->world);
-    pthread_barrierattr_destroy(&shared);
+    rig_barrier_make(&stage->segments_poisoned, world->world);
     rig_poison_allocations(poison_of(world));
     return stage;
 }

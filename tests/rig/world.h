@@ -10,6 +10,7 @@
 
 #include "group/group.h"
 #include "rig/random.h"
+#include "rig/small.h"
 
 enum rig_kind { RIG_THREADS, RIG_PROCESSES, RIG_ONE_GPU /* threads that share it, see one_gpu.h */ };
 
@@ -45,6 +46,9 @@ struct rig_world rig_world_make(int world, enum rig_kind kind, int64_t max_token
  * ranks and caller share must come from rig_shared(). */
 void rig_world_run(const struct rig_world *world, rig_body body, void *context);
 
+/* A barrier of `world` ranks of any kind; for forked ones in memory of rig_shared(). */
+void rig_barrier_make(pthread_barrier_t *barrier, int world);
+
 /* Zeroed memory that forked ranks and the caller share. */
 void *rig_shared(size_t bytes);
 void rig_shared_free(void *memory);
@@ -76,9 +80,6 @@ bool rig_fail(struct rig_rank *rank, const char *file, int line, const char *for
 
 /* The backend under test: "cpu", or what MMOE_TEST_BACKEND says. */
 const char *rig_backend(void);
-
-/* True when MMOE_TEST_SCALE=small is set, as it is under sanitizers: tests then run reduced counts. */
-bool rig_small(void);
 
 /* `full`, or `small` under MMOE_TEST_SCALE=small, which it prints with the name of what was reduced. */
 int rig_scaled(const char *what, int full, int small);

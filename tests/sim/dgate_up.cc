@@ -194,7 +194,7 @@ std::string check(const results &found, const results &expected) {
 } // namespace
 
 int main(int count, char **arguments) {
-    const uint64_t seeds = argument_or(count, arguments, 1, at_small_size() ? 2 : 4);
+    const uint64_t seeds = argument_or(count, arguments, 1, rig_small() ? 2 : 4);
     std::set<uint64_t> schedules;
     unsigned failed = 0;
     for (const shape &s : SHAPES) {

@@ -4,12 +4,8 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 
-static inline bool at_small_size(void) {
-    const char *scale = std::getenv("MMOE_TEST_SCALE");
-    return scale != nullptr && std::strcmp(scale, "small") == 0;
-}
+#include "rig/small.h"
 
 /* Argument `place`, a number; `usual` where there is none. */
 static inline uint64_t argument_or(int count, char **arguments, int place, uint64_t usual) {
